@@ -14,6 +14,7 @@ use fdn_controller::reconcile::difference::binding_rows;
 use fdn_controller::reconcile::dwell::Dwell;
 use fdn_controller::reconcile::live::Live;
 use fdn_controller::reconcile::pass::{Course, Past, Rows, pass};
+use fdn_controller::reconcile::reason::Failovers;
 use fdn_controller::reconcile::world::{Measured, World};
 use fdn_controller::reconcile::write::plan_rows;
 use fdn_controller::settings::{ClientLocation, GeoSettings};
@@ -273,6 +274,7 @@ impl Network {
             Past {
                 moves: &mut moves,
                 dwell: &mut Dwell::default(),
+                failovers: &Failovers::default(),
                 learner: &self.learner,
                 record: None,
             },

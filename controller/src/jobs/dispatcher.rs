@@ -13,7 +13,6 @@ use fdn_bus::{Deliveries, Delivery, Subscription};
 use fdn_core::job::{Event, JobState};
 use fdn_core::message::{Channel, Message};
 use fdn_core::{AppName, ClusterId, JobId, Millis, TenantId, Timestamp};
-use fdn_scheduling::dag::Dag;
 use fdn_scheduling::fair::{Entry, Limits, Pool};
 use fdn_service::CancellationToken;
 use tokio::sync::mpsc;
@@ -24,7 +23,7 @@ use tracing::{debug, warn};
 use super::attempt::{Order, Tried, attempt};
 use super::change::{Told, step};
 use super::expected::Expected;
-use super::plan::{Ground, Own, Place, free, place};
+use super::plan::{Ground, Own, Place, Runs, free, place};
 use crate::Error;
 use crate::error::chain;
 use crate::state::State;
@@ -46,7 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 struct Waiting {
     job: JobId,
     app: AppName,
-    dag: Arc<Dag>,
+    runs: Arc<Runs>,
     /// The ticket, if one brought it; given back to the broker when it is dropped.
     ticket: Option<Delivery>,
 }
@@ -244,7 +243,8 @@ impl Dispatcher {
             }
             return Ok(false);
         }
-        let dag = self.expected.of(&self.state, row).await?;
+        let runs = self.expected.of(&self.state, row).await?;
+        let dag = &runs.dag;
         let work: f64 = dag.indices().map(|task| dag.task(task).work.get()).sum();
         let entry = Entry {
             priority: row.priority.get(),
@@ -253,7 +253,7 @@ impl Dispatcher {
             item: Waiting {
                 job: row.id,
                 app: row.app.clone(),
-                dag,
+                runs,
                 ticket,
             },
         };
@@ -391,8 +391,8 @@ impl Dispatcher {
         self.own.look(&ground);
         let room = free(&ground, &self.own).min(most - self.running.len());
         let chosen = self.choose(room);
-        let dags: Vec<Arc<Dag>> = chosen.iter().map(|w| Arc::clone(&w.dag)).collect();
-        let places = place(&ground, &self.own, &dags);
+        let jobs: Vec<Arc<Runs>> = chosen.iter().map(|w| Arc::clone(&w.runs)).collect();
+        let places = place(&ground, &self.own, &jobs);
         for (waiting, place) in chosen.into_iter().zip(places) {
             self.waiting.remove(&waiting.job);
             self.send(&ground, waiting, place);
@@ -428,9 +428,11 @@ impl Dispatcher {
 
     fn send(&mut self, ground: &Ground, waiting: Waiting, place: Place) {
         let gateway = match &place {
-            Place::At(cluster) => ground
-                .gateway(cluster, &waiting.app)
-                .map(|gateway| (cluster.clone(), gateway)),
+            Place::At { cluster, ready } => {
+                debug!(job = %waiting.job, %cluster, %ready, "a job goes to a cluster, which can run it after so long");
+                let gateway = ground.gateway(cluster, &waiting.app);
+                gateway.map(|gateway| (cluster.clone(), gateway))
+            }
             Place::Nowhere(why) => {
                 debug!(job = %waiting.job, why, "no cluster takes a job now");
                 None

@@ -1,19 +1,24 @@
-//! What the jobs of an app are expected to run: measured if calls have been measured, as the manifests expect otherwise.
+//! What the jobs of an app are expected to run: measured if calls have been measured, as the manifests expect otherwise. And what it takes to bring that
+//! to a cluster, by the sizes of artifacts and by what compiling took.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fdn_core::form::cold_start;
+use fdn_core::manifest::RuntimeKind;
 use fdn_core::{AppName, Millis, TenantId};
 use fdn_scheduling::dag::Dag;
 use tokio::time::Instant;
 
+use super::plan::Runs;
 use crate::Error;
 use crate::reconcile::profile;
+use crate::reconcile::serving::readiness::Bringing;
 use crate::state::State;
 use crate::store::app::app_get;
 use crate::store::job::JobRow;
-use crate::store::version::version_get;
+use crate::store::version::{VersionRow, version_get};
 
 /// How long what was learned of an app is used.
 const LIFE: Duration = Duration::from_secs(10);
@@ -21,7 +26,7 @@ const LIFE: Duration = Duration::from_secs(10);
 const APPS: usize = 1000;
 
 struct Known {
-    dag: Arc<Dag>,
+    runs: Arc<Runs>,
     until: Instant,
 }
 
@@ -33,37 +38,47 @@ pub(super) struct Expected {
 
 impl Expected {
     /// What a job is expected to run.
-    pub(super) async fn of(&mut self, state: &State, row: &JobRow) -> Result<Arc<Dag>, Error> {
+    pub(super) async fn of(&mut self, state: &State, row: &JobRow) -> Result<Arc<Runs>, Error> {
         let now = Instant::now();
         if let Some(known) = self.known.get(&row.app).filter(|known| known.until > now) {
-            return Ok(Arc::clone(&known.dag));
+            return Ok(Arc::clone(&known.runs));
         }
-        let dag = Arc::new(look_up(state, &row.app, row.tenant).await?);
+        let runs = Arc::new(look_up(state, &row.app, row.tenant).await?);
         self.known.retain(|_, known| known.until > now);
         if self.known.len() < APPS {
             let known = Known {
-                dag: Arc::clone(&dag),
+                runs: Arc::clone(&runs),
                 until: now + LIFE,
             };
             self.known.insert(row.app.clone(), known);
         }
-        Ok(dag)
+        Ok(runs)
     }
 }
 
-async fn look_up(state: &State, app: &AppName, tenant: TenantId) -> Result<Dag, Error> {
+async fn look_up(state: &State, app: &AppName, tenant: TenantId) -> Result<Runs, Error> {
+    let runs = |dag: Dag, forms: Vec<Bringing>| Runs {
+        app: app.clone(),
+        dag: Arc::new(dag),
+        forms,
+    };
     let mut connection = state.store.read().await?;
     let found = app_get(&mut connection, app).await?;
     let Some(found) = found else {
         // The attempt finds out, and ends the job.
         let nothing = fdn_core::Resources::default();
         let dag = Dag::single("gone", Millis::new(1.0), nothing);
-        return dag.map_err(|e| Error::Internal(format!("a job of nothing: {e}")));
+        let dag = dag.map_err(|e| Error::Internal(format!("a job of nothing: {e}")))?;
+        return Ok(runs(dag, Vec::new()));
     };
-    let mut manifests = BTreeMap::new();
+    let (mut manifests, mut forms) = (BTreeMap::new(), Vec::new());
+    let mb_per_s = state.settings.planner.bandwidth_mb_per_s;
     for stage in found.workflow.stages() {
         let version = version_get(&mut connection, tenant, &stage.function, stage.version);
         if let Some(version) = version.await? {
+            if stage == found.workflow.entry() {
+                forms = bringing(&version, mb_per_s);
+            }
             manifests.insert(stage.name.clone(), version.profile());
         }
     }
@@ -73,5 +88,27 @@ async fn look_up(state: &State, app: &AppName, tenant: TenantId) -> Result<Dag, 
     let profiles = world.profiles(app, &found.workflow, |stage| {
         manifests.get(&stage.name).copied().unwrap_or_else(nothing)
     });
-    Ok(world.dag(&found.workflow, &profiles)?)
+    Ok(runs(world.dag(&found.workflow, &profiles)?, forms))
+}
+
+/// What it takes to bring a version to a node, in each of its forms.
+fn bringing(version: &VersionRow, mb_per_s: f64) -> Vec<Bringing> {
+    let compile = version
+        .validation
+        .iter()
+        .filter(|one| one.step == "compile");
+    let compile: f64 = compile.map(|one| one.took.get()).sum();
+    let of = |kind, octets, cold| {
+        let compile = match kind {
+            RuntimeKind::Wasm => Millis::new(compile),
+            RuntimeKind::Docker => Millis::ZERO,
+        };
+        Bringing::new(kind, octets, mb_per_s, compile, cold)
+    };
+    let first = version.manifest.runtime;
+    let first = of(first, version.size, cold_start(first));
+    let others = version.forms.iter();
+    let others =
+        others.map(|form| of(form.manifest.runtime, form.size, form.manifest.cold_start()));
+    std::iter::once(first).chain(others).collect()
 }

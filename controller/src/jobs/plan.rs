@@ -4,6 +4,10 @@
 //! because a cluster may have come, gone or changed. What this dispatcher has started since a cluster last spoke is counted as well: a status
 //! is some seconds old, and a burst would all go where it was idle then. A job that finds no free slot is not sent: it waits where a later
 //! round can still send it elsewhere.
+//!
+//! How long it is until a cluster can run an app at all ([`readiness`](crate::reconcile::serving::readiness)) counts like the way to it: a cluster
+//! that has the app wins over one as fast that has to fetch it first, and loses to one that is faster by more than that takes. A job rather waits for a
+//! slot where it will be done first than goes where its function does not come soon.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,13 +16,16 @@ use fdn_core::message::AppPhase;
 use fdn_core::{AppName, ClusterId, Millis, Timestamp};
 use fdn_scheduling::dag::Dag;
 use fdn_scheduling::online::{Action, Event, Input, JobRef, Online, Refused, Settings};
-use fdn_scheduling::place::{Cluster, Hold, Network, Slots};
+use fdn_scheduling::place::{Cluster, Exclusion, Hold, Network, Slots};
 
 use crate::edge::ask::Reached;
 use crate::reconcile::live::Live;
+use crate::reconcile::serving::Phases;
+use crate::reconcile::serving::readiness::Bringing;
 use crate::state::{State, lock};
 
-/// A slot that is in use is taken to be free after this long: only the order of clusters that are all full depends on it.
+/// A slot that is in use is taken to be free so long after the longest cold start: then a cluster that is ready and has room, and only an instance to
+/// start, is never passed over for a full one that has some.
 const IN_USE: Millis = Millis::new(1000.0);
 
 /// A gateway that may take calls.
@@ -32,6 +39,17 @@ pub struct Gateway {
     pub ready: Vec<AppName>,
 }
 
+/// What the jobs of an app run.
+#[derive(Clone, Debug)]
+pub struct Runs {
+    /// The app.
+    pub app: AppName,
+    /// Its stages, with what is known of running them.
+    pub dag: Arc<Dag>,
+    /// What it takes to bring its entry to a node, in each of its forms.
+    pub forms: Vec<Bringing>,
+}
+
 /// The network at one moment, as dispatching needs it.
 #[derive(Clone, Debug)]
 pub struct Ground {
@@ -43,6 +61,8 @@ pub struct Ground {
     pub used: Vec<(usize, u64)>,
     /// Their gateways.
     pub gateways: BTreeMap<ClusterId, Vec<Gateway>>,
+    /// How far they are with all apps.
+    pub phases: Arc<Phases>,
 }
 
 impl Ground {
@@ -57,7 +77,15 @@ impl Ground {
             network: world.network().clone(),
             used,
             gateways,
+            phases: world.phases(),
         }
+    }
+
+    /// How long it is until each cluster can run the jobs of an app, or what keeps them out of it.
+    fn readiness(&self, runs: &Runs) -> Vec<Result<Millis, Exclusion>> {
+        let all = 0..self.clusters.len();
+        all.map(|at| self.phases.readiness(&runs.app, &runs.forms, at))
+            .collect()
     }
 
     /// The gateway of a cluster that a call of `app` goes to: one that has it ready if there is one, and of these the one with most room.
@@ -143,14 +171,14 @@ impl Own {
         self.running.retain(|id, running| *running > 0 || known(id));
     }
 
-    /// The slots of a cluster as they are taken to be: what others use by its last word, and what we do.
-    fn slots(&self, cluster: &Cluster, used: usize) -> Slots {
+    /// The slots of a cluster as they are taken to be: what others use by its last word, and what we do, until `in_use`.
+    fn slots(&self, cluster: &Cluster, used: usize, in_use: Millis) -> Slots {
         let then = self.spoken.get(&cluster.id).map_or(0, |spoken| spoken.1);
         let others = used.saturating_sub(then);
         let total = cluster.slots.len();
         let taken = (others + self.of(&cluster.id)).min(total);
         let free = std::iter::repeat_n(Millis::ZERO, total - taken);
-        free.chain(std::iter::repeat_n(IN_USE, taken)).collect()
+        free.chain(std::iter::repeat_n(in_use, taken)).collect()
     }
 }
 
@@ -158,7 +186,12 @@ impl Own {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// There, now.
-    At(ClusterId),
+    At {
+        /// The cluster.
+        cluster: ClusterId,
+        /// How long it is expected to be until that can run it.
+        ready: Millis,
+    },
     /// Nowhere now: what could take it is full.
     Later,
     /// No cluster can take it as the network is.
@@ -170,7 +203,7 @@ pub enum Place {
 pub fn free(ground: &Ground, own: &Own) -> usize {
     let clusters = ground.clusters.iter().zip(&ground.used);
     clusters
-        .map(|(cluster, (used, _))| own.slots(cluster, *used))
+        .map(|(cluster, (used, _))| own.slots(cluster, *used, IN_USE))
         .map(|slots| {
             slots
                 .available()
@@ -183,12 +216,17 @@ pub fn free(ground: &Ground, own: &Own) -> usize {
 
 /// Places jobs, in their order.
 #[must_use]
-pub fn place(ground: &Ground, own: &Own, jobs: &[Arc<Dag>]) -> Vec<Place> {
+pub fn place(ground: &Ground, own: &Own, jobs: &[Arc<Runs>]) -> Vec<Place> {
+    let starts = jobs.iter().flat_map(|job| &job.forms);
+    let in_use = IN_USE + starts.map(Bringing::cold_start).max().unwrap_or_default();
     let clusters: Vec<Cluster> = ground
         .clusters
         .iter()
         .zip(&ground.used)
-        .map(|(cluster, (used, _))| cluster.clone().with_slots(own.slots(cluster, *used)))
+        .map(|(cluster, (used, _))| {
+            let slots = own.slots(cluster, *used, in_use);
+            cluster.clone().with_slots(slots)
+        })
         .collect();
     let settings = Settings {
         hold: Hold::Task,
@@ -197,17 +235,28 @@ pub fn place(ground: &Ground, own: &Own, jobs: &[Arc<Dag>]) -> Vec<Place> {
     let Ok(mut machine) = Online::new(settings, &clusters, ground.network.clone()) else {
         return vec![Place::Later; jobs.len()];
     };
-    // Nobody waits at a place of their own for a job: all clusters are equally near.
-    let distance = vec![Millis::ZERO; clusters.len()];
+    let mut known: BTreeMap<&AppName, Vec<Result<Millis, Exclusion>>> = BTreeMap::new();
     let mut places = vec![Place::Later; jobs.len()];
     let mut refs: BTreeMap<JobRef, usize> = BTreeMap::new();
-    for (at, dag) in jobs.iter().enumerate() {
+    for (at, job) in jobs.iter().enumerate() {
+        // Nobody waits at a place of their own for a job: a cluster is as far as the app is from being ready there.
+        let readiness = known.entry(&job.app);
+        let readiness = &*readiness.or_insert_with(|| ground.readiness(job));
+        let far = |ready: &Result<Millis, Exclusion>| ready.unwrap_or(Millis::INFINITY);
+        let distance: Vec<Millis> = readiness.iter().map(far).collect();
         let mut actions = Vec::new();
-        match machine.arrive(Millis::ZERO, Arc::clone(dag), &distance, &mut actions) {
+        match machine.arrive(Millis::ZERO, Arc::clone(&job.dag), &distance, &mut actions) {
             Ok(job) => {
                 refs.insert(job, at);
             }
-            Err(Refused::Infeasible(why)) => places[at] = Place::Nowhere(why.to_string()),
+            Err(Refused::Infeasible(mut why)) => {
+                for ((_, exclusion), ready) in why.clusters.iter_mut().zip(readiness) {
+                    if let (Exclusion::OutOfReach, Err(own)) = (*exclusion, ready) {
+                        *exclusion = *own;
+                    }
+                }
+                places[at] = Place::Nowhere(why.to_string());
+            }
             Err(_) => {}
         }
         let mut next = 0;
@@ -225,7 +274,12 @@ pub fn place(ground: &Ground, own: &Own, jobs: &[Arc<Dag>]) -> Vec<Place> {
                     if let Some(job) = refs.get(&run.job)
                         && places[*job] == Place::Later
                     {
-                        places[*job] = Place::At(clusters[cluster.get()].id.clone());
+                        let ready = known.get(&jobs[*job].app);
+                        let ready = ready.and_then(|of| of.get(cluster.get())?.ok());
+                        places[*job] = Place::At {
+                            cluster: clusters[cluster.get()].id.clone(),
+                            ready: ready.unwrap_or_default(),
+                        };
                     }
                 }
                 Action::Bind { .. }
@@ -242,16 +296,20 @@ pub fn place(ground: &Ground, own: &Own, jobs: &[Arc<Dag>]) -> Vec<Place> {
 
 #[cfg(test)]
 mod tests {
-    use fdn_core::Resources;
+    use fdn_core::manifest::RuntimeKind;
+    use fdn_core::message::{AppObserved, NodeStatus};
+    use fdn_core::{Resources, Revision};
     use fdn_scheduling::place::{Availability, Speed};
 
     use super::*;
+    use crate::fixture;
 
     fn ground(clusters: Vec<Cluster>) -> Ground {
         Ground {
             network: Network::instant(clusters.len()),
             used: vec![(0, 1); clusters.len()],
             gateways: BTreeMap::new(),
+            phases: Arc::default(),
             clusters,
         }
     }
@@ -260,17 +318,61 @@ mod tests {
         Cluster::new(name.parse().expect("name"), Speed::new(speed), slots)
     }
 
-    fn jobs(count: usize) -> Vec<Arc<Dag>> {
+    /// Jobs of 100 ms, of an app that comes to a node within `fetch` ms.
+    fn jobs_of(count: usize, fetch: f64) -> Vec<Arc<Runs>> {
         let dag = Dag::single("work", Millis::new(100.0), Resources::default()).expect("valid");
-        let dag = Arc::new(dag);
-        (0..count).map(|_| Arc::clone(&dag)).collect()
+        let (kind, none) = (RuntimeKind::Wasm, Millis::ZERO);
+        let runs = Arc::new(Runs {
+            app: "work".parse().expect("app"),
+            dag: Arc::new(dag),
+            // A megabyte within a second at 1 MB/s.
+            forms: vec![Bringing::new(kind, (fetch * 1e3) as u64, 1.0, none, none)],
+        });
+        (0..count).map(|_| Arc::clone(&runs)).collect()
+    }
+
+    fn jobs(count: usize) -> Vec<Arc<Runs>> {
+        jobs_of(count, 0.0)
+    }
+
+    /// The same clusters, each with one node that is so far with the app; nothing of one that was not told of it.
+    fn with_phases(mut ground: Ground, phases: &[Option<AppPhase>]) -> Ground {
+        let node = |(cluster, phase): (&Cluster, &Option<AppPhase>)| {
+            let mut status = fixture::status(&format!("{}-1", cluster.id), cluster.id.as_str());
+            status.apps = phase.clone().into_iter().map(observed).collect();
+            status
+        };
+        let nodes: Vec<NodeStatus> = ground.clusters.iter().zip(phases).map(node).collect();
+        let ids: Vec<&ClusterId> = ground.clusters.iter().map(|c| &c.id).collect();
+        let alive: Vec<&NodeStatus> = nodes.iter().collect();
+        ground.phases = Arc::new(Phases::new(&ids, &alive));
+        ground
+    }
+
+    fn observed(phase: AppPhase) -> AppObserved {
+        AppObserved {
+            app: "work".parse().expect("app"),
+            revision: Revision(1),
+            phase,
+            invocations: 0,
+            errors: 0,
+            execution_mean: Millis::ZERO,
+            instances: 0,
+            degraded: None,
+            versions: Vec::new(),
+            stages: Vec::new(),
+            figures: None,
+            serves: None,
+            phases: None,
+            form: None,
+        }
     }
 
     fn names(places: &[Place]) -> Vec<&str> {
         places
             .iter()
             .map(|place| match place {
-                Place::At(cluster) => cluster.as_str(),
+                Place::At { cluster, .. } => cluster.as_str(),
                 Place::Later => "later",
                 Place::Nowhere(_) => "nowhere",
             })
@@ -328,5 +430,133 @@ mod tests {
             place(&ground(Vec::new()), &Own::default(), &jobs(1)).len(),
             1
         );
+    }
+
+    #[test]
+    fn a_cluster_that_has_the_app_wins_over_one_as_fast_that_must_fetch_it() {
+        let two = || ground(vec![cluster("a", 1.0, 2), cluster("b", 1.0, 2)]);
+        let own = Own::default();
+        let phases = [Some(AppPhase::Fetching), Some(AppPhase::Ready)];
+        let ground = with_phases(two(), &phases);
+        let placed = place(&ground, &own, &jobs_of(1, 30.0));
+        let ready = Millis::ZERO;
+        let cluster = "b".parse().expect("name");
+        assert_eq!(placed, [Place::At { cluster, ready }]);
+        // It is full: what comes within less than a slot takes to be free is used, what does not is not.
+        let names = |fetch| names(&place(&ground, &own, &jobs_of(4, fetch))).join(" ");
+        assert_eq!(names(30.0), "b b a a");
+        assert_eq!(names(9_000.0), "b b later later");
+        // Who was not told of it does not come to have it.
+        let untold = with_phases(two(), &[None, Some(AppPhase::Ready)]);
+        let placed = place(&untold, &own, &jobs_of(3, 0.0));
+        assert_eq!(self::names(&placed), ["b", "b", "later"]);
+    }
+
+    #[test]
+    fn a_ready_cluster_loses_to_one_that_is_faster_by_more_than_the_rest_of_the_way() {
+        let (slow, fast) = (cluster("a", 1.0, 1), cluster("b", 4.0, 1));
+        let phases = [Some(AppPhase::Ready), Some(AppPhase::Fetching)];
+        let ground = with_phases(ground(vec![slow, fast]), &phases);
+        let at = |fetch| place(&ground, &Own::default(), &jobs_of(1, fetch));
+        // 100 ms there, 25 here.
+        let cluster = "b".parse().expect("name");
+        let ready = Millis::new(70.0);
+        assert_eq!(at(70.0), [Place::At { cluster, ready }]);
+        assert_eq!(names(&at(80.0)), ["a"]);
+    }
+
+    #[test]
+    fn where_it_is_ready_nowhere_the_nearest_to_it_takes_it_and_who_cannot_says_why() {
+        let failed = || {
+            Some(AppPhase::Failed {
+                reason: "no".to_owned(),
+            })
+        };
+        let three = ["a", "b", "c"].map(|name| cluster(name, 1.0, 1));
+        let phases = [
+            failed(),
+            Some(AppPhase::Fetching),
+            Some(AppPhase::Compiling),
+        ];
+        let all = with_phases(ground(three.to_vec()), &phases);
+        let placed = place(&all, &Own::default(), &jobs_of(1, 500.0));
+        assert_eq!(names(&placed), ["c"]);
+        let none = with_phases(ground(three.to_vec()), &[failed(), None, None]);
+        let placed = place(&none, &Own::default(), &jobs_of(1, 500.0));
+        let Place::Nowhere(why) = &placed[0] else {
+            panic!("{placed:?}")
+        };
+        for words in [
+            "a (has no node that could make it ready)",
+            "b (is not ready yet to serve it)",
+        ] {
+            assert!(why.contains(words), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_cold_start_in_a_free_slot_is_not_passed_over_for_a_full_cluster() {
+        let cold = Millis::new(30_000.0);
+        let none = Millis::ZERO;
+        let runs = Runs {
+            forms: vec![Bringing::new(
+                RuntimeKind::Docker,
+                1_000_000,
+                1.0,
+                none,
+                cold,
+            )],
+            ..(*jobs(1)[0]).clone()
+        };
+        let mut two = ground(vec![cluster("a", 1.0, 2), cluster("b", 1.0, 2)]);
+        let warm = with_phases(two.clone(), &[Some(AppPhase::Ready), Some(AppPhase::Ready)]);
+        two.used[0].0 = 2;
+        let full = Ground {
+            used: two.used,
+            ..warm
+        };
+        let placed = place(&full, &Own::default(), &[Arc::new(runs)]);
+        let cluster = "b".parse().expect("name");
+        let ready = cold;
+        assert_eq!(placed, [Place::At { cluster, ready }]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn when_all_is_full_or_nothing_is_known_readiness_changes_nothing(
+            speeds in proptest::collection::vec(0.25f64..4.0, 1..5),
+            fetch in 0.0f64..900.0,
+            used in proptest::collection::vec(0usize..4, 5),
+            full in proptest::bool::ANY,
+        ) {
+            let clusters: Vec<Cluster> = speeds
+                .iter()
+                .enumerate()
+                .map(|(at, speed)| cluster(&format!("c-{at}"), *speed, 3))
+                .collect();
+            let mut plain = ground(clusters);
+            for (seen, used) in plain.used.iter_mut().zip(&used) {
+                seen.0 = if full { 3 } else { *used };
+            }
+            let own = Own::default();
+            let all: Vec<Option<AppPhase>> = speeds.iter().map(|_| Some(AppPhase::Ready)).collect();
+            let mixed: Vec<Option<AppPhase>> = (0..speeds.len())
+                .map(|at| Some(if at % 2 == 0 { AppPhase::Fetching } else { AppPhase::Ready }))
+                .collect();
+            let placed = |ground: &Ground| place(ground, &own, &jobs_of(4, fetch));
+            let before = placed(&plain);
+            let where_to = |places: &[Place]| names(places).join(" ");
+            proptest::prop_assert_eq!(where_to(&placed(&with_phases(plain.clone(), &all))), where_to(&place(&plain, &own, &jobs(4))));
+            let after = placed(&with_phases(plain.clone(), &mixed));
+            if full {
+                proptest::prop_assert!(before.iter().chain(&after).all(|place| *place == Place::Later));
+            }
+            // No slot is used twice, and nobody is sent where none is free.
+            let free: Vec<usize> = plain.used.iter().map(|(used, _)| 3 - (*used).min(3)).collect();
+            for (cluster, free) in plain.clusters.iter().zip(free) {
+                let sent = after.iter().filter(|place| matches!(place, Place::At { cluster: at, .. } if *at == cluster.id));
+                proptest::prop_assert!(sent.count() <= free);
+            }
+        }
     }
 }

@@ -26,6 +26,7 @@ pub mod pass;
 pub mod place;
 pub mod preview;
 mod rates;
+pub mod reason;
 pub mod record;
 mod recorder;
 pub mod serving;
@@ -59,9 +60,9 @@ use crate::store::binding::{BindingRow, binding_list_all};
 use crate::store::cluster::{ClusterRow, cluster_list};
 use crate::store::demand::{DemandRow, demand_list};
 use crate::store::network::{network_get, network_set};
-use crate::store::node::{Statuses, node_forget};
+use crate::store::node::{StageCalls, node_forget};
 use crate::store::outbox::outbox_push;
-use crate::store::plan::{PlanRow, plan_list};
+use crate::store::plan::{PlanRow, plan_list, plan_list_failover, plan_renew};
 use crate::store::revision::revision_next;
 use crate::store::version::{VersionRow, version_list_current};
 use crate::store::workflow::version_list_staged;
@@ -71,11 +72,13 @@ use holders::{Clusters, Held};
 use leaving::Leaving;
 use live::Standing;
 use pass::{Course, Decided, Passed, Past, Rows, pass};
+use place::Placed;
+use reason::Failovers;
 use recorder::Recorder;
 use versions::Versions;
 pub use versions::{expected, profile, profile_of, variants_of};
 use world::World;
-use write::{Change, change_write, holders_write};
+use write::{Change, change_write, holders_write, plan_rows};
 
 /// Passes follow each other no faster than this, however often the planner is woken.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -92,6 +95,8 @@ struct Inputs {
     network: Option<NetworkDesired>,
     standing: Standing,
     clusters: Vec<ClusterRow>,
+    /// Nothing for who does not follow statuses.
+    stage_calls: StageCalls,
     /// What calls cost now; nothing without a list in force.
     prices: Option<PriceList>,
 }
@@ -108,14 +113,9 @@ impl Inputs {
     }
 }
 
-/// Where each cluster takes stage calls.
-type StageCalls = BTreeMap<fdn_core::ClusterId, Vec<std::net::SocketAddr>>;
-
 /// The planner.
 pub struct Planner {
     state: Arc<State>,
-    /// What nodes said, as far as it was read.
-    statuses: Statuses,
     told_rtt_at: Option<Timestamp>,
     /// When the round trips that other controllers stored were read last, and what is asked was written.
     heard_at: Option<Timestamp>,
@@ -132,6 +132,8 @@ pub struct Planner {
     /// The same of clusters that are not to hold an app any more.
     giving_up: Leaving,
     dwell: Dwell,
+    /// Nothing before the first pass, and while another one plans.
+    failovers: Option<Failovers>,
     recorder: Option<Recorder>,
 }
 
@@ -149,7 +151,6 @@ impl Planner {
             heard_at: None,
             asked_at: None,
             forgot_at: None,
-            statuses: Statuses::default(),
             told_stage_calls: StageCalls::new(),
             kept_at: None,
             complaints: BTreeMap::new(),
@@ -157,6 +158,7 @@ impl Planner {
             leaving: Leaving::default(),
             giving_up: Leaving::default(),
             dwell: Dwell::default(),
+            failovers: None,
             recorder,
         }
     }
@@ -222,11 +224,13 @@ impl Planner {
         self.store_observed(now).await?;
         self.hear_others(now).await?;
         let after = lock(&self.state.live).enrolments_after(now);
-        let inputs = load(&self.state, Some(&mut self.statuses), after).await?;
+        let inputs = load(&self.state, true, after).await?;
+        // Only now: had anything failed to be read, they would wait for the next pass.
+        let new = self.state.statuses.lock().await.take_new();
         let (world, settled, clusters) = {
             let mut live = lock(&self.state.live);
             live.set_standing(inputs.standing.clone());
-            for row in self.statuses.take_new() {
+            for row in new {
                 live.merge(row);
             }
             (
@@ -239,7 +243,7 @@ impl Planner {
         };
         self.forget_demand(&inputs.demand, &world, now).await?;
         self.tell_network(&inputs, clusters, now).await?;
-        self.tell_stage_calls(now).await?;
+        self.tell_stage_calls(&inputs.stage_calls, now).await?;
         let known = self.plan_apps(&inputs, &world, settled, now).await?;
         lock(&self.state.demand).set_known(known);
         self.forget_nodes(now).await?;
@@ -276,16 +280,15 @@ impl Planner {
     }
 
     /// Tells nodes where others take stage calls, when that has changed since this controller told it last.
-    async fn tell_stage_calls(&mut self, now: Timestamp) -> Result<(), Error> {
-        let calls = self.statuses.stage_calls();
-        if calls == self.told_stage_calls {
+    async fn tell_stage_calls(&mut self, calls: &StageCalls, now: Timestamp) -> Result<(), Error> {
+        if *calls == self.told_stage_calls {
             return Ok(());
         }
         in_transaction!(self.state.store, tx => {
             let revision = revision_next(&mut tx).await?;
-            authority::tell(&mut tx, revision, now).await
+            authority::tell(&self.state, &mut tx, revision, now).await
         })?;
-        self.told_stage_calls = calls;
+        self.told_stage_calls.clone_from(calls);
         self.state.outbox_wake.notify_one();
         Ok(())
     }
@@ -321,6 +324,10 @@ impl Planner {
         };
         let rate = |app: &AppName| rates.get(app).copied().unwrap_or(0.0);
         self.dwell.prune(now, planner.dwell);
+        if self.failovers.is_none() {
+            let said = plan_list_failover(&mut *state.store.read().await?).await?;
+            self.failovers = Some(Failovers::from_rows(said));
+        }
         let mut record = self.recorder.as_ref().map(|_| Vec::new());
         let passed = {
             let apps: BTreeSet<&AppName> = inputs.apps.iter().map(|row| &row.name).collect();
@@ -328,6 +335,7 @@ impl Planner {
             let past = Past {
                 moves: &mut self.moves,
                 dwell: &mut self.dwell,
+                failovers: self.failovers.get_or_insert_default(),
                 learner: &state.learner,
                 record: record.as_mut(),
             };
@@ -351,6 +359,8 @@ impl Planner {
             .retain(|app| inputs.apps.iter().any(|row| row.name == *app));
         self.giving_up
             .retain(|app| inputs.apps.iter().any(|row| row.name == *app));
+        let failovers = self.failovers.get_or_insert_default();
+        failovers.retain(|app| inputs.apps.iter().any(|row| row.name == *app));
         Ok(known)
     }
 
@@ -389,7 +399,7 @@ impl Planner {
         }
         let same = difference.bindings == 0 && !difference.plans && primaries == app.primaries;
         if same && held.is_of(app) && *forms == app.forms {
-            return Ok(());
+            return self.renew(decided, now).await;
         }
         let change = Change {
             app,
@@ -406,6 +416,7 @@ impl Planner {
             in_transaction!(state.store, tx => change_write(&mut tx, &change, ttl, now).await)?;
         match revision {
             Some(revision) => {
+                self.note_failovers(&app.name, placed);
                 state.metrics.plans.moved.inc_by(difference.moved as u64);
                 state.outbox_wake.notify_one();
                 info!(app = %app.name, %revision, plans = placed.plans.len(), bindings = difference.bindings, moved = difference.moved, "planned");
@@ -414,6 +425,30 @@ impl Planner {
             None => state.planner_wake.notify_one(),
         }
         Ok(())
+    }
+
+    /// Has plans that stay as they are say why they do now, those that said what is over.
+    async fn renew(&mut self, decided: &Decided<'_>, now: Timestamp) -> Result<(), Error> {
+        let (app, placed) = (&decided.app.name, &decided.placed);
+        let rows = plan_rows(app, placed, decided.app.revision, now)?;
+        let rows = rows.iter().filter(|row| row.explanation.is_some());
+        let rows: Vec<&PlanRow> = rows.collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        in_transaction!(self.state.store, tx => {
+            for row in &rows {
+                plan_renew(&mut tx, row).await?;
+            }
+            Ok::<_, StoreError>(())
+        })?;
+        self.note_failovers(app, placed);
+        Ok(())
+    }
+
+    fn note_failovers(&mut self, app: &AppName, placed: &Placed) {
+        let failovers = self.failovers.get_or_insert_default();
+        failovers.note(app, placed);
     }
 
     /// The clusters that shall hold an app from now on, and those of them that clients may be sent to.
@@ -514,16 +549,16 @@ fn show(state: &State, world: &World, passed: &Passed<'_>) {
     }
 }
 
-/// Reads everything in one snapshot, of enrolments those after a stamp, and statuses for who follows them.
-async fn load(state: &State, statuses: Option<&mut Statuses>, after: u64) -> Result<Inputs, Error> {
+/// Reads everything in one snapshot, of enrolments those after a stamp, and what nodes said if `statuses` are followed.
+async fn load(state: &State, statuses: bool, after: u64) -> Result<Inputs, Error> {
     let currency = state.settings.billing.currency;
     let mut tx = state.store.snapshot().await?;
     let mut versions = version_list_current(&mut tx).await?;
     versions.extend(version_list_staged(&mut tx).await?);
-    if let Some(statuses) = statuses {
-        let read = statuses.read(&mut tx).await?;
-        state.metrics.plans.statuses.inc_by(read as u64);
-    }
+    let stage_calls = match statuses {
+        true => state.read_statuses(&mut tx).await?,
+        false => StageCalls::new(),
+    };
     let inputs = Inputs {
         apps: app_list(&mut tx).await?,
         versions,
@@ -533,6 +568,7 @@ async fn load(state: &State, statuses: Option<&mut Statuses>, after: u64) -> Res
         network: network_get(&mut tx).await?,
         standing: standing(&mut tx, after).await?,
         clusters: cluster_list(&mut tx).await?,
+        stage_calls,
         prices: price_list_at(&mut tx, currency, fdn_service::now()).await?,
     };
     tx.commit().await.map_err(StoreError::from)?;

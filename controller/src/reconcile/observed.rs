@@ -33,19 +33,21 @@ impl Planner {
     /// When the store fails.
     pub async fn follow(&mut self) -> Result<(), Error> {
         let now = fdn_service::now();
+        // Whoever plans now writes others.
+        self.failovers = None;
         self.store_observed(now).await?;
         self.hear_others(now).await?;
         let after = lock(&self.state.live).enrolments_after(now);
         let mut connection = self.state.store.read().await?;
-        let read = self.statuses.read(&mut connection).await?;
-        self.state.metrics.plans.statuses.inc_by(read as u64);
+        self.state.read_statuses(&mut connection).await?;
         let standing = standing(&mut connection, after).await?;
         let known = demand_list(&mut connection).await?;
         let asked = asked_get(&mut connection).await?;
         drop(connection);
+        let new = self.state.statuses.lock().await.take_new();
         let mut live = lock(&self.state.live);
         live.set_standing(standing);
-        for row in self.statuses.take_new() {
+        for row in new {
             live.merge(row);
         }
         drop(live);

@@ -14,6 +14,7 @@ use super::difference::{Difference, difference};
 use super::dwell::Dwell;
 use super::forms::{self, Variants, decide_all};
 use super::place::{Before, Placed, Planning, place_all};
+use super::reason::Failovers;
 use super::record::Tape;
 use super::serving::Serving;
 use super::wanted::{Measure, Wanted};
@@ -61,6 +62,8 @@ pub struct Past<'a> {
     pub moves: &'a mut Moves,
     /// Who was, lately.
     pub dwell: &'a mut Dwell,
+    /// Plans that were made for a failover.
+    pub failovers: &'a Failovers,
     /// What calls took; locked only to learn and to read, since requests read it too.
     pub learner: &'a Mutex<Learner>,
     /// Where the pass is written as a record ([`fdn_scheduling::record`]), if it is kept.
@@ -167,6 +170,7 @@ pub fn pass<'a>(
                 serving,
                 factors,
                 dwelling: dwell.of(&app.name),
+                failovers: past.failovers.of(&app.name),
                 before,
                 demand: Wanted::of(asked(app), &measure),
                 rate: Rate::per_second(rate(&app.name)),

@@ -11,33 +11,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
-use fdn_core::api::Candidate;
 use fdn_core::workflow::Workflow;
 use fdn_core::{ClientPrefix, ClusterId, Millis, StageName};
 use fdn_scheduling::compete::{Moves, Offer, Outcome, Rate, Verdict};
 use fdn_scheduling::dag::Dag;
 use fdn_scheduling::place::{Bars, ClusterIndex, Problem};
-use serde::{Deserialize, Serialize};
 
 use super::actual::Factors;
 use super::ahead::Gains;
 use super::dwell::Moved;
 use super::groups::{Group, Groups};
+use super::reason;
+pub use super::reason::PlanExplanation;
 use super::record::Tape;
 use super::serving::Serving;
 use super::wanted::Wanted;
 use super::world::{Asked, Profiles, World};
 use crate::store::binding::BindingRow;
 use crate::store::plan::PlanRow;
-
-/// Why a plan is as it is, as it is kept with it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PlanExplanation {
-    /// Why.
-    pub reason: String,
-    /// Every cluster with its terms.
-    pub candidates: Vec<Candidate>,
-}
 
 /// One plan.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,6 +105,12 @@ impl<'a> Before<'a> {
         self.plans.is_empty()
     }
 
+    /// The name of the plan by which clients are sent: of a prefix, or of the group of those whom nobody knows.
+    fn plan_name<'b>(&'b self, prefix: Option<&ClientPrefix>, group: &'b str) -> &'b str {
+        let plan = prefix.and_then(|prefix| self.plan(*prefix));
+        plan.map_or(group, |(_, plan)| plan.group.as_str())
+    }
+
     /// The plan by which a prefix is sent.
     fn plan(&self, prefix: ClientPrefix) -> Option<(&'a BindingRow, &'a PlanRow)> {
         let binding = self.bindings.get(&prefix)?;
@@ -184,6 +181,8 @@ pub struct Planning<'a> {
     pub factors: &'a Factors,
     /// Groups that were moved for a gain lately.
     pub dwelling: Option<&'a Moved>,
+    /// Its plans that were made for a failover.
+    pub failovers: Option<&'a reason::OfApp>,
     /// What was.
     pub before: &'a Before<'a>,
     /// Prefixes that asked.
@@ -299,6 +298,7 @@ pub fn place(
         serving: &world.serving(None, workflow, profiles),
         factors: &Factors::default(),
         dwelling: None,
+        failovers: None,
         before,
         demand: Wanted::alike(prefixes, 0.0),
         rate: Rate::default(),
@@ -485,20 +485,14 @@ fn decided(
         .zip(names(&outcome.clusters))
         .collect();
     let kept = !outcome.verdict.moves() && before.has(&group.name, &stages);
+    let verdict = outcome.verdict;
     let explanation = if kept {
-        None
+        let name = before.plan_name(crowd.members.first(), &group.name);
+        let failover = app.failovers.and_then(|all| all.get(name));
+        failover.and_then(|of| PlanExplanation::renewed(of, (verdict, problem), || explain().ok()))
     } else {
-        explain().ok().map(|steering| PlanExplanation {
-            reason: if outcome.verdict == Verdict::Deferred {
-                format!(
-                    "kept for now, since enough clients were moved lately: {}",
-                    steering.reason
-                )
-            } else {
-                steering.reason
-            },
-            candidates: steering.candidates.into_iter().take(CANDIDATES).collect(),
-        })
+        let explained = explain().ok();
+        explained.map(|steering| PlanExplanation::of(steering, verdict))
     };
     Decided::Placed(GroupPlan {
         stages,
@@ -506,9 +500,6 @@ fn decided(
         latency: Some(outcome.latency),
     })
 }
-
-/// Clusters that an explanation names, the best first: with many clusters and groups they would be most of the database.
-const CANDIDATES: usize = 8;
 
 impl Placed {
     fn add(&mut self, before: &Before<'_>, group: &Group, crowd: &Crowd<'_>, decided: Decided) {

@@ -81,7 +81,7 @@ pub struct Changed {
 /// When the store fails, or a length of time is none.
 pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<Preview, Error> {
     let known = lock(&state.live).stamp();
-    let inputs = load(state, None, known).await?;
+    let inputs = load(state, false, known).await?;
     let real = state.world(now);
     // What is known of running things stays known when nodes are thought away.
     let world = state.world_if(wish.what_if, now)?.knowing(&real);
@@ -147,6 +147,7 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
             serving: &world.serving_in(learnt, of, &forms),
             factors: &forms.factors(world, of, &factors_in(world)),
             dwelling: None,
+            failovers: None,
             before: &past,
             demand: demand.clone(),
             rate: Rate::per_second(rate),
@@ -362,6 +363,7 @@ fn place_beside<'a>(
             serving: &known[at].2,
             factors: &factors[at],
             dwelling: None,
+            failovers: None,
             before: &befores[at],
             demand: Wanted::of(demand.get(&app.name).copied().unwrap_or_default(), &measure),
             rate: Rate::per_second(rate_of(&app.name)),

@@ -5,6 +5,8 @@
 //! served elsewhere, and to new ones as long as any other cluster serves it: nobody is sent where calls would wait for an artifact. Of a cluster
 //! only those nodes count as room that run the function's kind and have not failed to make it ready.
 
+pub mod readiness;
+
 use std::collections::BTreeMap;
 
 use fdn_core::api::Candidate;
@@ -28,6 +30,10 @@ struct Seen {
     /// The oldest that they are at.
     revision: Revision,
     best: Served,
+    /// Whether one of them has the artifact.
+    is_fetched: bool,
+    /// Instances that are up.
+    instances: u32,
     /// The slots of those that failed, by what they run.
     failed: [f64; 2],
     /// Why one of them failed.
@@ -179,6 +185,8 @@ impl Phases {
                 told: 0,
                 revision: app.revision,
                 best: Served::Failed,
+                is_fetched: false,
+                instances: 0,
                 failed: [0.0; 2],
                 reason: None,
                 forms: BTreeMap::new(),
@@ -195,6 +203,8 @@ impl Phases {
                 seen.failed = [0, 1].map(|form| seen.failed[form] + open[form]);
             }
             seen.best = seen.best.max(served);
+            seen.is_fetched |= matches!(app.phase, AppPhase::Compiling | AppPhase::Ready);
+            seen.instances = seen.instances.saturating_add(app.instances);
             if let (Served::Failed, AppPhase::Failed { reason }) = (served, &app.phase) {
                 seen.reason.get_or_insert_with(|| short(reason));
             }

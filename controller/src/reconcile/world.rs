@@ -28,6 +28,7 @@ use super::learned::Learned;
 pub use super::links::Measured;
 use super::links::links;
 use super::live::Live;
+use super::reason::Failover;
 use super::serving::{Phases, Serving};
 use super::wanted::Called;
 use super::what_if::Shifts;
@@ -52,7 +53,7 @@ pub struct World {
     asked: Vec<Asked>,
     called: Called,
     learned: Learned,
-    pub(super) phases: Phases,
+    pub(super) phases: Arc<Phases>,
     actuals: Actuals,
     shifts: Shifts,
     bandwidth: Bandwidth,
@@ -108,6 +109,8 @@ pub struct Steering {
     pub changed: bool,
     /// Every cluster with its terms for the entry.
     pub candidates: Vec<Candidate>,
+    /// The cluster that was left, if it could not take the work.
+    pub failover: Option<Failover>,
 }
 
 impl World {
@@ -172,7 +175,7 @@ impl World {
                 horizon: terms.horizon,
             },
             learned: Learned::new(alive),
-            phases,
+            phases: Arc::new(phases),
             actuals,
             shifts: Shifts::new(),
             bandwidth: terms.bandwidth,
@@ -258,6 +261,12 @@ impl World {
     /// How long an overfull cluster is taken to stay so.
     pub(super) const fn horizon(&self) -> Millis {
         self.terms.horizon
+    }
+
+    /// How far the clusters are with all apps.
+    #[must_use]
+    pub fn phases(&self) -> Arc<Phases> {
+        Arc::clone(&self.phases)
     }
 
     /// What calls took.
@@ -530,6 +539,7 @@ impl World {
             reason: decision.reason.to_string(),
             changed: decision.changed,
             candidates,
+            failover: Failover::of(&decision.reason),
         })
     }
 

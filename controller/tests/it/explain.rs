@@ -232,6 +232,29 @@ async fn a_binding_is_kept_until_the_gain_passes_the_margin(backend: Backend) {
         .find(|c| c.cluster.as_str() == "ap-south")
         .expect("listed");
     assert_eq!(drained.excluded.as_deref(), Some("is draining"));
+    let plan = |found: &Explanation| found.plan.clone().expect("a plan");
+    let moved = plan(&away);
+    assert_eq!(moved.reason, "the cluster before, ap-south, is draining");
+
+    // It takes work again, and is not better by enough: the plan says why clients are where they are now, and is the same otherwise.
+    rig.node(ap(110.0)).await;
+    let back = until(&rig, "the plan to say why it is so now", |found| {
+        let plan = found.plan.as_ref();
+        plan.is_some_and(|plan| !plan.reason.contains("the cluster before"))
+    })
+    .await;
+    assert!(bound_to("eu-west")(&back), "{back:#?}");
+    let stays = plan(&back);
+    assert!(
+        stays.reason.starts_with("ap-south would take 85.00 ms"),
+        "{}",
+        stays.reason
+    );
+    assert_eq!(
+        (stays.revision, &stays.stages),
+        (moved.revision, &moved.stages)
+    );
+    assert!(stays.planned_at >= moved.planned_at);
 }
 
 async fn when_no_cluster_can_take_it_each_says_why(backend: Backend) {

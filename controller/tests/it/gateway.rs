@@ -9,6 +9,7 @@ use actix_web::http::StatusCode;
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use fdn_core::JobId;
 use fdn_core::job::JobPass;
+use fdn_core::message::NodeStatus;
 use tokio::sync::Semaphore;
 
 use crate::nodes;
@@ -149,9 +150,15 @@ impl FakeGateway {
 
     /// Tells a controller of the node.
     pub(crate) async fn join(&self, rig: &Rig) {
-        let mut status = nodes::asked_at("eu-1", self.port);
-        status.slots = 64;
-        rig.node(status).await;
+        rig.node(self.status()).await;
+    }
+
+    /// What the node says of itself.
+    pub(crate) fn status(&self) -> NodeStatus {
+        NodeStatus {
+            slots: 64,
+            ..nodes::asked_at("eu-1", self.port)
+        }
     }
 
     fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {

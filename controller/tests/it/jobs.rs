@@ -3,19 +3,23 @@
 use std::collections::BTreeSet;
 
 use fdn_controller::Settings;
+use fdn_core::api::Explanation;
 use fdn_core::job::{AttemptEnd, JobInfo, JobReceipt, JobState, Redriven, ScheduleInfo};
+use fdn_core::message::AppPhase;
 use fdn_core::{DurationMs, ErrorCode, JobId};
 use fdn_service::secret::Secret;
 use fdn_testkit::{components, wait};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 
+use crate::explain::told;
 use crate::gateway::FakeGateway;
-use crate::rig::{Backend, Rig, on_both};
+use crate::rig::{Backend, Rig, node_at, on_both};
 
 on_both!(
     a_job_runs_and_its_answer_is_kept,
     what_fails_ends_as_its_function_allows,
+    a_job_goes_where_its_app_is_ready,
     a_key_makes_one_job,
     without_the_broker_nothing_is_accepted,
     a_cancelled_job_stays_so,
@@ -210,6 +214,38 @@ async fn what_fails_ends_as_its_function_allows(backend: Backend) {
     assert!(dropped.reason.expect("a reason").contains("FDN-3007"));
     let result = rig.request(Method::GET, &format!("/v1/jobs/{}/result", receipt.id));
     assert_eq!(rig.refused(result).await.1.code, ErrorCode::JobNoResult);
+}
+
+async fn a_job_goes_where_its_app_is_ready(backend: Backend) {
+    let (rig, gateway) = rig(backend).await;
+    // One as fast, which stands before it by name and has to fetch the app first. Nothing answers there.
+    let other = node_at("ap-1", "ap-south", 19.08, 72.88);
+    rig.node(told(other, AppPhase::Fetching, 0, 0.0)).await;
+    rig.node(told(gateway.status(), AppPhase::Ready, 0, 0.0))
+        .await;
+    wait::until("both to be heard", async || {
+        let found: Explanation = rig.get("/v1/apps/hello/explain?client=192.0.2.7").await;
+        let excluded = |cluster: &str| {
+            let mut rows = found.candidates.iter();
+            let row = rows.find(|row| row.cluster.as_str() == cluster);
+            row.map(|row| row.excluded.clone())
+        };
+        let not_ready = Some("is not ready yet to serve it".to_owned());
+        match (excluded("ap-south"), excluded("eu-west")) {
+            (Some(ap), Some(None)) if ap == not_ready => Ok(()),
+            _ => Err(format!("{found:#?}")),
+        }
+    })
+    .await;
+    for _ in 0..5 {
+        let done = ended(&rig, submit(&rig, "work").await).await;
+        assert_eq!(
+            (done.state, done.history.len(), done.attempts),
+            (JobState::Succeeded, 1, 1),
+            "{done:?}"
+        );
+        assert_eq!(done.cluster.as_ref().map(|c| c.as_str()), Some("eu-west"));
+    }
 }
 
 async fn a_key_makes_one_job(backend: Backend) {

@@ -8,7 +8,9 @@ use fdn_controller::store::binding::{
 };
 use fdn_controller::store::demand::{DemandRow, demand_add, demand_list};
 use fdn_controller::store::outbox::{outbox_list, outbox_push};
-use fdn_controller::store::plan::{PlanRow, plan_delete, plan_explanation, plan_list, plan_upsert};
+use fdn_controller::store::plan::{
+    PlanRow, plan_delete, plan_explanation, plan_list, plan_list_failover, plan_renew, plan_upsert,
+};
 use fdn_controller::store::revision::{revision_current, revision_next};
 use fdn_controller::store::version::{
     VersionRow, digest_in_use, function_delete, function_version_next, version_get, version_insert,
@@ -230,6 +232,38 @@ async fn plans_and_bindings(backend: Backend) {
     let kept = ("{\"why\":1}".to_owned(), Timestamp(10));
     assert_eq!(why(c, "b").await, Some(kept));
     assert_eq!(why(c, "a").await, None);
+    // Why it is so now is written beside the plan that is as it was, and of no other.
+    let failover =
+        r#"{"reason":"a \"failover\":{","candidates":[],"failover":{"from":"a","why":"b"}}"#;
+    for (text, stages, is_written) in [
+        (failover, plan("c").stages, true),
+        ("{}", BTreeMap::new(), false),
+    ] {
+        let renewed = PlanRow {
+            explanation: Some(text.to_owned()),
+            stages,
+            revision: Revision(99),
+            planned_at: Timestamp(12),
+            ..plan("c")
+        };
+        plan_renew(c, &renewed).await.expect("written");
+        let said = why(c, "c").await.expect("a plan");
+        assert_eq!((said.0 == text, said.1), (is_written, Timestamp(12)));
+    }
+    let all = plan_list(c).await.expect("read");
+    assert_eq!(all[1].revision, Revision(4), "it is the same plan");
+    let told = r#"{"reason":"\"failover\":{","candidates":[]}"#;
+    let other = PlanRow {
+        explanation: Some(told.to_owned()),
+        ..plan("d")
+    };
+    plan_upsert(c, &other).await.expect("written");
+    let found = plan_list_failover(c).await.expect("read");
+    assert_eq!(
+        found,
+        [(name("hello"), "c".to_owned(), failover.to_owned())]
+    );
+    plan_delete(c, &name("hello"), "d").await.expect("removed");
     let binding = |prefix: &str, cluster: &str| BindingRow {
         app: name("hello"),
         prefix: prefix.parse().expect("prefix"),

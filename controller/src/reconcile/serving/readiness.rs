@@ -1,0 +1,235 @@
+//! How long it is until a cluster can run an app.
+//!
+//! **Problem.** A job is sent once, to one cluster, and waits there. A cluster that has to fetch and compile its function first, or to pull an image, ends it
+//! later than one that has it, however fast it is; and one that was never told of the app does not run it at all.
+//!
+//! **Way.** Where the app is ready the time is that of a cold start, and nothing where an instance is up. Where it is on the way it is what is left of that
+//! way besides: to fetch the artifact, and to compile it or to pull the image, as far as nodes have not said that it is behind them. Placement counts it as it
+//! counts how far a client is (formula 3: nothing starts before it): a slot that is busy for longer hides it, and so a cluster that is ready and full for a
+//! moment still wins over an idle one that is ready much later.
+//!
+//! **Reading.** How far a node is within a step is not known: what is left counts whole. A cluster whose nodes have not heard of an app that others
+//! have heard of is not among those that hold it and is closed, as is one where nothing runs the function, or where all failed to make it ready. As long as
+//! nobody has heard of it, nothing is known by which they differ, and it counts nothing.
+
+use fdn_core::image::ImageReference;
+use fdn_core::manifest::RuntimeKind;
+use fdn_core::serving::Served;
+use fdn_core::{AppName, Millis};
+use fdn_scheduling::place::Exclusion;
+
+use super::{Phases, form};
+
+/// What is expected of a pull from a registry: nothing but the image's name is known here.
+const PULL: Millis = Millis::new(10_000.0);
+
+/// What it takes to bring one form of a function to a node that has nothing of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bringing {
+    kind: RuntimeKind,
+    fetch: Millis,
+    prepare: Millis,
+    cold_start: Millis,
+}
+
+impl Bringing {
+    /// An artifact of so many `octets` over a link of `mb_per_s` (10^6 octets a second). `compile` is what compiling it took when it was uploaded;
+    /// `cold_start` what an instance takes to start.
+    #[must_use]
+    pub fn new(
+        kind: RuntimeKind,
+        octets: u64,
+        mb_per_s: f64,
+        compile: Millis,
+        cold_start: Millis,
+    ) -> Self {
+        let is_name = kind == RuntimeKind::Docker && octets <= ImageReference::MAX as u64;
+        Self {
+            kind,
+            fetch: Millis::new(octets as f64 / (mb_per_s * 1e3)).max(Millis::ZERO),
+            prepare: if is_name {
+                PULL
+            } else {
+                compile.max(Millis::ZERO)
+            },
+            cold_start: cold_start.max(Millis::ZERO),
+        }
+    }
+
+    /// What an instance takes to start.
+    #[must_use]
+    pub const fn cold_start(&self) -> Millis {
+        self.cold_start
+    }
+}
+
+impl Phases {
+    /// How long it is until a cluster can run a call of an app, in the form that is there first; without a node of it that takes work, nothing is said.
+    ///
+    /// # Errors
+    /// What keeps the app out of the cluster.
+    pub fn readiness(
+        &self,
+        app: &AppName,
+        forms: &[Bringing],
+        at: usize,
+    ) -> Result<Millis, Exclusion> {
+        if self.nodes.get(at).is_none_or(|nodes| *nodes == 0) {
+            return Ok(Millis::ZERO);
+        }
+        let runs = |of: &&Bringing| self.forms[at][form(of.kind)];
+        let heard = self.apps.get(app);
+        let seen = heard.and_then(|heard| heard.get(&at));
+        let served = match (seen, heard) {
+            (None, Some(others)) if !others.is_empty() => return Err(Exclusion::NotReady),
+            _ => self.served(Some(app), at),
+        };
+        if served == Served::Failed {
+            return Err(Exclusion::CannotServe);
+        }
+        let time = |of: &Bringing| {
+            if heard.is_none() {
+                return Millis::ZERO;
+            }
+            let is_fetched = seen.is_some_and(|seen| seen.is_fetched);
+            let is_up = seen.is_some_and(|seen| seen.instances > 0);
+            match served {
+                Served::Ready if is_up => Millis::ZERO,
+                Served::Ready => of.cold_start,
+                _ if is_fetched => of.prepare + of.cold_start,
+                _ => of.fetch + of.prepare + of.cold_start,
+            }
+        };
+        let first = forms.iter().filter(runs).map(time).min();
+        match (first, forms.first()) {
+            (None, Some(of)) => Err(Exclusion::NoRuntime { kind: of.kind }),
+            // Nothing is known of the function.
+            (first, _) => Ok(first.unwrap_or_default()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_core::message::{AppObserved, AppPhase, NodeStatus};
+    use fdn_core::serving::NodeRuntime;
+    use fdn_core::{ClusterId, Revision};
+
+    use super::*;
+    use crate::fixture;
+
+    fn name() -> AppName {
+        "hello".parse().expect("app")
+    }
+
+    fn node(cluster: &str, phase: Option<AppPhase>, instances: u32) -> NodeStatus {
+        let observed = phase.map(|phase| AppObserved {
+            app: name(),
+            revision: Revision(1),
+            phase,
+            invocations: 0,
+            errors: 0,
+            execution_mean: Millis::ZERO,
+            instances,
+            degraded: None,
+            versions: Vec::new(),
+            stages: Vec::new(),
+            figures: None,
+            serves: None,
+            phases: None,
+            form: None,
+        });
+        NodeStatus {
+            runtimes: Some([NodeRuntime::Wasm].into()),
+            apps: observed.into_iter().collect(),
+            ..fixture::status(&format!("{cluster}-{instances}"), cluster)
+        }
+    }
+
+    fn phases(nodes: &[NodeStatus]) -> Phases {
+        let ids: Vec<ClusterId> = ["a", "b", "c"]
+            .map(|id| id.parse().expect("cluster"))
+            .to_vec();
+        let clusters: Vec<&ClusterId> = ids.iter().collect();
+        let alive: Vec<&NodeStatus> = nodes.iter().collect();
+        Phases::new(&clusters, &alive)
+    }
+
+    /// 10 MB over 100 MB/s, compiled in 40 ms, started in 5.
+    fn component() -> Bringing {
+        let (compile, cold) = (Millis::new(40.0), Millis::new(5.0));
+        Bringing::new(RuntimeKind::Wasm, 10_000_000, 100.0, compile, cold)
+    }
+
+    fn failed() -> AppPhase {
+        AppPhase::Failed {
+            reason: "no".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_is_left_of_the_way_counts() {
+        let of = |nodes: &[NodeStatus]| phases(nodes).readiness(&name(), &[component()], 0);
+        let ms = |ms: f64| Ok(Millis::new(ms));
+        let (ready, fetching, compiling) = (
+            || Some(AppPhase::Ready),
+            || Some(AppPhase::Fetching),
+            || Some(AppPhase::Compiling),
+        );
+        assert_eq!(of(&[node("a", ready(), 1)]), ms(0.0));
+        assert_eq!(of(&[node("a", ready(), 0)]), ms(5.0));
+        assert_eq!(of(&[node("a", compiling(), 0)]), ms(45.0));
+        assert_eq!(of(&[node("a", fetching(), 0)]), ms(145.0));
+        // A cluster is as far as the farthest of its nodes.
+        let both = [node("a", fetching(), 0), node("a", ready(), 2)];
+        assert_eq!(of(&both), ms(0.0));
+        // Another one may do what one could not.
+        let one = [node("a", Some(failed()), 0), node("a", fetching(), 3)];
+        assert_eq!(of(&one), ms(145.0));
+        assert_eq!(
+            of(&[node("a", Some(failed()), 0)]),
+            Err(Exclusion::CannotServe)
+        );
+    }
+
+    #[test]
+    fn who_was_not_told_is_closed_once_somebody_was() {
+        let of = |nodes: &[NodeStatus], at| phases(nodes).readiness(&name(), &[component()], at);
+        let nobody = [node("a", None, 0), node("b", None, 0)];
+        assert_eq!(of(&nobody, 0), Ok(Millis::ZERO));
+        assert_eq!(of(&nobody, 0), of(&nobody, 1), "all are alike");
+        let one = [node("a", None, 0), node("b", Some(AppPhase::Fetching), 0)];
+        assert_eq!(of(&one, 0), Err(Exclusion::NotReady));
+        assert_eq!(of(&one, 1), Ok(Millis::new(145.0)));
+        assert_eq!(of(&one, 2), Ok(Millis::ZERO), "it has no nodes");
+        assert_eq!(of(&one, 9), Ok(Millis::ZERO));
+    }
+
+    #[test]
+    fn of_several_forms_the_one_that_is_there_first_counts_of_those_that_run() {
+        let none = Millis::ZERO;
+        let image = Bringing::new(RuntimeKind::Docker, 200, 100.0, none, none);
+        let nodes = [NodeStatus {
+            runtimes: Some([NodeRuntime::Docker].into()),
+            ..node("a", Some(AppPhase::Fetching), 0)
+        }];
+        let of =
+            |nodes: &[NodeStatus], forms: &[Bringing]| phases(nodes).readiness(&name(), forms, 0);
+        let pulled = of(&nodes, &[component(), image]).expect("it runs there");
+        assert!(pulled >= PULL, "{pulled}");
+        let kind = RuntimeKind::Wasm;
+        assert_eq!(
+            of(&nodes, &[component()]),
+            Err(Exclusion::NoRuntime { kind })
+        );
+        let any = [NodeStatus {
+            runtimes: None,
+            ..node("a", Some(AppPhase::Fetching), 0)
+        }];
+        assert_eq!(of(&any, &[image, component()]), Ok(Millis::new(145.0)));
+        assert_eq!(of(&any, &[]), Ok(Millis::ZERO), "nothing is known of it");
+        // An archive is fetched as it is.
+        let archive = Bringing::new(RuntimeKind::Docker, 1_000_000, 100.0, none, none);
+        assert_eq!(of(&nodes, &[archive]), Ok(Millis::new(10.0)));
+    }
+}
