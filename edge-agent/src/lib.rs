@@ -16,6 +16,7 @@
 //! - [`gateway`] answers clients over HTTP/1.1 and HTTP/2 without TLS, and knows nothing of how an app came to be.
 //! - [`policy`] lets calls in or refuses them as their app's owner wants: credentials, rates, quotas, origins, addresses.
 //! - [`usage`] writes a record of each call to disk before its answer is whole, and hands it to the controller.
+//! - [`traces`] exports spans of calls to an OpenTelemetry collector, if one is set.
 //! - [`logs`] keeps the last lines of each app and hands them to followers.
 //! - [`status`] and [`rtt`] tell the controller how the node is and how far its clients are.
 //! - [`join`] makes a machine a node and keeps its certificate valid; [`fleet`] holds what operators said of nodes: drained, removed.
@@ -39,6 +40,7 @@ pub mod rtt;
 pub mod settings;
 pub mod status;
 pub mod sync;
+pub mod traces;
 pub mod usage;
 pub mod workflows;
 

@@ -183,6 +183,11 @@ impl CallEnd {
         if let Measured::Attempts(attempts) = &mut self.measured
             && let Some((seat, _)) = attempts.current.take()
         {
+            if let Some(meter) = &mut self.meter
+                && meter.is_traced()
+            {
+                meter.placed(seat.way());
+            }
             self.measured = Measured::Instance(seat, head);
         }
     }
@@ -279,6 +284,7 @@ impl CallEnd {
     fn record(&mut self) -> Option<Pending> {
         let mut meter = self.meter.take()?;
         if !self.is_seen() {
+            meter.unseen(self.outcome, self.progress());
             return None;
         }
         let (stats, progress) = (self.stats(), self.progress());

@@ -17,6 +17,7 @@ pub mod service;
 pub mod split;
 pub(crate) mod stage;
 pub mod trace;
+mod traced;
 pub(crate) mod upload;
 
 use std::net::{SocketAddr, TcpListener};

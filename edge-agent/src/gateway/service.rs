@@ -35,6 +35,7 @@ use crate::invocations::{Admission, Instances, Refused};
 use crate::metrics::{AppMetrics, Metrics, Outcome};
 use crate::policy::Pass;
 use crate::policy::guard::{Headers, Judged, Permit, client_address};
+use crate::traces::Traces;
 use crate::usage::{Known, Meter};
 use crate::workflows::{Caller, Workflows};
 
@@ -70,6 +71,8 @@ pub struct Gateway {
     pub workflows: Workflows,
     /// Where calls are recorded.
     pub usage: Spool,
+    /// Takes calls whose spans are exported, if there is a collector.
+    pub traces: Option<Traces>,
     /// Request bodies up to this size are read whole first.
     pub inline_body: ByteSize,
     /// This node, for answers.
@@ -232,10 +235,16 @@ impl Gateway {
         job: Option<&http::HeaderValue>,
     ) -> Response<GatewayBody> {
         let arrived = Instant::now();
-        let ids = Ids::of(head.headers());
+        let mut ids = Ids::of(head.headers());
+        if let Some(traces) = &self.traces {
+            ids.trace = traces.begin(ids.trace);
+        }
         let response = match self.answer(head, peer, &ids, (arrived, job), payload).await {
             Ok(response) => response,
-            Err(refusal) => self.refuse(&refusal, &ids, arrived),
+            Err(refusal) => {
+                self.trace_refused(head, &ids, arrived, &refusal.answer);
+                self.refuse(&refusal, &ids, arrived)
+            }
         };
         let (response, mut body) = response.into_parts();
         let safe = match body.pending() {
@@ -318,6 +327,7 @@ impl Gateway {
         let (route, deployed, held, payload) = match found {
             Found::Here(route, deployed, held, payload) => (route, deployed, held, payload),
             Found::Elsewhere(mut response) => {
+                self.trace_elsewhere(&incoming, &response);
                 if let Some(pass) = &incoming.pass {
                     pass.decorate(response.headers_mut());
                 }
@@ -397,6 +407,7 @@ impl Gateway {
             method: incoming.head.method.clone(),
             arrived: incoming.arrived,
             routed: incoming.routed(deployed),
+            traced: self.traced(&incoming.ids.trace),
         };
         Meter::start(&self.usage, &deployed.billed, known).map_err(|failure| {
             debug!(%failure, "a call is refused");

@@ -1,7 +1,7 @@
 //! W3C Trace Context (<https://www.w3.org/TR/trace-context/>): a trace that a client began is continued with a span of this gateway, any
 //! other call begins one.
 //!
-//! A trace begun here is not marked as sampled, because this gateway records no spans; functions that trace decide for themselves.
+//! A trace begun here is marked as sampled if its spans are exported ([`crate::traces`]); functions that trace decide for themselves.
 
 use bytes::Bytes;
 
@@ -16,6 +16,8 @@ pub struct Trace {
     pub parent: Bytes,
     /// Whether it continues the client's trace.
     pub continued: bool,
+    /// The client's span, if it does: 16 hexadecimal digits.
+    pub caller: Option<[u8; 16]>,
 }
 
 impl Trace {
@@ -23,6 +25,35 @@ impl Trace {
     #[must_use]
     pub fn id(&self) -> Bytes {
         self.parent.slice(3..35)
+    }
+
+    /// The span of this gateway: 16 hexadecimal digits.
+    #[must_use]
+    pub fn span(&self) -> Bytes {
+        self.parent.slice(36..52)
+    }
+
+    /// Whether spans of the trace are recorded (section 3.2.2.5.1).
+    #[must_use]
+    pub fn is_sampled(&self) -> bool {
+        is_sampled(&self.parent)
+    }
+
+    /// The same trace, marked as one whose spans are recorded.
+    #[must_use]
+    pub fn sampled(mut self) -> Self {
+        let mut parent = [0; LENGTH];
+        parent.copy_from_slice(&self.parent);
+        // A trace that begins here has no other flag.
+        parent[LENGTH - 1] = b'1';
+        self.parent = Bytes::copy_from_slice(&parent);
+        self
+    }
+
+    /// A span below this one. `span` is random.
+    #[must_use]
+    pub fn child(&self, span: u64) -> Self {
+        Self::of(Some(&self.parent), 0, span)
     }
 
     /// Continues the trace of `header`, or begins one if there is none or it is not valid. `trace` and `span` are random.
@@ -34,8 +65,8 @@ impl Trace {
             Some(header) => {
                 parent[..36].copy_from_slice(&header[..36]);
                 // A version above 00 may carry flags that mean something else; only "sampled" is known (section 4.3).
-                let sampled = hex_digit(header[54]).is_some_and(|flags| flags & 1 == 1);
-                parent[52..].copy_from_slice(if sampled { b"-01" } else { b"-00" });
+                let flags = if is_sampled(header) { b"-01" } else { b"-00" };
+                parent[52..].copy_from_slice(flags);
                 if header.starts_with(b"00-") {
                     parent[52..].copy_from_slice(&header[52..LENGTH]);
                 }
@@ -52,6 +83,7 @@ impl Trace {
         Self {
             parent: Bytes::copy_from_slice(&parent),
             continued: known.is_some(),
+            caller: known.and_then(|header| header[36..52].try_into().ok()),
         }
     }
 }
@@ -71,6 +103,11 @@ const fn hex_digit(byte: u8) -> Option<u8> {
         b'a'..=b'f' => Some(byte - b'a' + 10),
         _ => None,
     }
+}
+
+/// Whether the last digit of a valid header's flags says so.
+fn is_sampled(header: &[u8]) -> bool {
+    hex_digit(header[LENGTH - 1]).is_some_and(|flags| flags & 1 == 1)
 }
 
 fn is_valid(header: &[u8]) -> bool {
@@ -111,6 +148,23 @@ mod tests {
             trace.parent,
             "00-0af7651916cd43dd8448eb211c80319c-000000000000ef01-01"
         );
+    }
+
+    #[test]
+    fn spans_are_below_one_another_and_a_trace_is_marked_for_all_of_them() {
+        let first = Trace::of(None, 0xABCD, 0xEF01);
+        assert!(!first.is_sampled() && first.caller.is_none());
+        let first = first.sampled();
+        assert!(first.is_sampled() && is_valid(&first.parent));
+        let second = first.child(0x23);
+        assert_eq!(second.id(), first.id());
+        assert_eq!(second.span(), "0000000000000023");
+        assert_eq!(
+            second.caller.as_ref().map(|c| &c[..]),
+            Some(&first.span()[..])
+        );
+        assert!(second.is_sampled() && second.continued);
+        assert_eq!(of(GIVEN).caller.as_ref(), Some(b"b7ad6b7169203331"));
     }
 
     #[test]

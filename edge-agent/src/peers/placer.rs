@@ -160,6 +160,7 @@ impl Node {
         match outcome.result {
             Settlement::Started { node, trace } => Ok(Some(Way {
                 took: outcome.took,
+                heard: Instant::now().into_std(),
                 node,
                 hops: trace,
                 refused,

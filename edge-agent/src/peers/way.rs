@@ -1,7 +1,7 @@
 //! The way of an instance through the cluster's stages, for whoever waited for it.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fdn_cluster::Hop;
 use fdn_core::NodeId;
@@ -11,6 +11,8 @@ use fdn_core::NodeId;
 pub struct Way {
     /// From asking for room to hearing where there is some.
     pub took: Duration,
+    /// When that was heard.
+    pub heard: Instant,
     /// Where that is.
     pub node: NodeId,
     /// The stages, with how long each had it.
@@ -65,6 +67,7 @@ mod tests {
         };
         let way = Way {
             took: Duration::from_micros(1234),
+            heard: Instant::now(),
             node: "n-2".parse().expect("node"),
             hops: vec![
                 hop(Some("n-1"), Step::Probed, 12),

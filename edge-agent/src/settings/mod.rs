@@ -11,6 +11,7 @@ mod registries;
 mod reports;
 mod resources;
 mod tls;
+mod traces;
 mod workflows;
 
 use std::path::PathBuf;
@@ -36,6 +37,7 @@ pub use registries::RegistrySettings;
 pub use reports::{AppsSettings, LogsSettings, ReportSettings, StopSettings};
 pub use resources::{CacheSettings, CapacitySettings, CompileSettings, RuntimeSettings, cores};
 pub use tls::TlsSettings;
+pub use traces::TraceSettings;
 pub use workflows::WorkflowSettings;
 
 use crate::error::Error;
@@ -105,6 +107,8 @@ pub struct Settings {
     pub policy: PolicySettings,
     /// Logs of functions.
     pub logs: LogsSettings,
+    /// Exporting spans of calls.
+    pub traces: TraceSettings,
     /// Reports to the controller.
     pub reports: ReportSettings,
     /// Stopping.
@@ -147,6 +151,7 @@ impl Default for Settings {
             apps: AppsSettings::default(),
             policy: PolicySettings::default(),
             logs: LogsSettings::default(),
+            traces: TraceSettings::default(),
             reports: ReportSettings::default(),
             stop: StopSettings::default(),
             log: LogSettings::default(),
@@ -250,6 +255,7 @@ impl Settings {
         let parts = parts.and_then(|()| self.docker.check());
         let parts = parts.and_then(|()| self.kubernetes.check());
         let parts = parts.and_then(|()| self.policy.check());
+        let parts = parts.and_then(|()| self.traces.check());
         parts.map_err(|rule| Error::Settings(rule.to_owned()))
     }
 }
@@ -307,6 +313,9 @@ mod tests {
             "peers.cluster.advertise",
             "peers.cluster.tls",
             "controller.ca_file",
+            "traces.otlp",
+            "traces.headers_file",
+            "traces.ca_file",
             "gateway.tls.listen",
             "gateway.tls.certificates.certificate_file",
             "gateway.tls.certificates.key_file",

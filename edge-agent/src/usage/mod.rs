@@ -22,6 +22,9 @@ use rand::RngExt;
 use tracing::error;
 
 use crate::metrics::Outcome;
+use crate::peers::Way;
+use crate::traces::Traced;
+use crate::traces::spans::{Recorded, What};
 
 pub use http::CallAccess;
 pub(crate) use http::answer;
@@ -72,6 +75,8 @@ pub struct Known {
     pub arrived: Instant,
     /// How it came here.
     pub routed: Routed,
+    /// Exports its spans, if they are exported.
+    pub traced: Option<Box<Traced>>,
 }
 
 /// How far a call has come.
@@ -94,6 +99,8 @@ pub struct Meter {
     started_at: Timestamp,
     /// What was written while it ran: the next record takes its place.
     noted: Option<Noted>,
+    /// How its instance was placed, if it waited for that.
+    way: Option<Arc<Way>>,
 }
 
 impl Meter {
@@ -112,6 +119,7 @@ impl Meter {
             invocation: invocation(now),
             started_at: Timestamp(now.saturating_sub(since)),
             noted: None,
+            way: None,
         })
     }
 
@@ -126,6 +134,54 @@ impl Meter {
         outcome: Option<Outcome>,
         progress: Progress,
     ) -> Result<Receipt, SpoolError> {
+        let record = self.now(stats, egress, outcome, progress);
+        let written = self.place.record(&record);
+        let noted = Noted::of(&record.used);
+        if outcome.is_some() {
+            self.export(record);
+        }
+        let receipt = written?;
+        self.noted = noted;
+        Ok(receipt)
+    }
+
+    /// The call has ended, and no function can have seen it: it is not recorded, and its spans are exported all the same.
+    pub fn unseen(&mut self, outcome: Outcome, progress: Progress) {
+        if self.known.traced.is_some() {
+            let record = self.now(&CallStats::default(), 0, Some(outcome), progress);
+            self.export(record);
+        }
+    }
+
+    /// Whether its spans are exported.
+    #[must_use]
+    pub const fn is_traced(&self) -> bool {
+        self.known.traced.is_some()
+    }
+
+    /// How room was found for the instance that was started for the call.
+    pub fn placed(&mut self, way: Option<Arc<Way>>) {
+        self.way = way;
+    }
+
+    fn export(&mut self, record: CallRecord) {
+        if let Some(traced) = self.known.traced.take() {
+            traced.hand_over(What::Recorded(Box::new(Recorded {
+                record,
+                arrived: self.known.arrived,
+                way: self.way.take(),
+            })));
+        }
+    }
+
+    /// What is known now.
+    fn now(
+        &self,
+        stats: &CallStats,
+        egress: u64,
+        outcome: Option<Outcome>,
+        progress: Progress,
+    ) -> CallRecord {
         let billed = &self.billed;
         let used = UsageRecord {
             invocation: self.invocation,
@@ -140,14 +196,11 @@ impl Meter {
             egress_bytes: egress,
             outcome: outcome.map_or(UsageOutcome::Running, billed_as),
         };
-        let noted = Noted::of(&used);
-        let receipt = self.place.record(&CallRecord {
+        CallRecord {
             used,
             call: Some(self.known.facts(stats, progress)),
             noted: self.noted,
-        })?;
-        self.noted = noted;
-        Ok(receipt)
+        }
     }
 }
 

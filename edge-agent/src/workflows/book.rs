@@ -153,6 +153,11 @@ impl Noted {
         });
     }
 
+    /// The run as it is now.
+    pub(super) fn run(&self) -> RunInfo {
+        self.info.clone()
+    }
+
     /// The run has ended.
     pub(super) fn ended(&mut self, outcome: &str) {
         let status = match outcome {

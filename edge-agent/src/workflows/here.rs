@@ -13,7 +13,7 @@ use http::{HeaderMap, StatusCode};
 use super::call::{Output, StageCall, failure_of};
 use crate::apps::StageServing;
 use crate::gateway::body::GatewayBody;
-use crate::gateway::head::Peer;
+use crate::gateway::head::{Ids, Peer};
 use crate::gateway::service::Gateway;
 use crate::gateway::stage::StageRequest;
 
@@ -35,7 +35,11 @@ pub(super) async fn call(
     let request = StageRequest {
         head,
         host: call.asked_host,
-        ids: call.ids,
+        ids: Ids {
+            request: call.ids.request,
+            // The attempt is a span of the gateway that leads the run; this is one below it, as in another cluster.
+            trace: call.ids.trace.child(rand::random()),
+        },
         peer: Peer::told(call.client),
         payload: Payload::from(call.body),
     };

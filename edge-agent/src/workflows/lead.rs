@@ -34,11 +34,11 @@ use crate::gateway::head::{self, Ids, Peer};
 use crate::gateway::problem::Answer;
 use crate::gateway::routes::Route;
 use crate::gateway::service::Gateway;
-use crate::gateway::trace::Trace;
 use crate::gateway::upload;
 use crate::invocations::retry::is_idempotent;
 use crate::metrics::{AppMetrics, Outcome, WorkflowMetrics};
 use crate::policy::Pass;
+use crate::traces::RunSpans;
 
 /// What a run was called with.
 pub(crate) struct Caller<'a> {
@@ -64,6 +64,8 @@ struct Counted {
     outcome: (Outcome, &'static str),
     kept: i64,
     noted: Noted,
+    /// Its spans, if they are exported.
+    spans: Option<Box<RunSpans>>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -72,12 +74,22 @@ impl Counted {
         self.kept += octets;
         self.metrics.kept.add(octets);
     }
+
+    /// An attempt has ended.
+    fn attempted(&mut self, stage: usize, attempt: u32) {
+        if let Some(spans) = &mut self.spans {
+            spans.ended(stage, attempt);
+        }
+    }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
         let took = self.arrived.elapsed();
         self.noted.ended(self.outcome.1);
+        if let Some(spans) = self.spans.take() {
+            spans.hand_over(self.noted.run(), self.arrived);
+        }
         self.app.ended(self.outcome.0, took);
         if matches!(self.outcome.1, "answered") {
             self.app.ran(Duration::ZERO, Duration::ZERO, took);
@@ -140,6 +152,10 @@ impl Gateway {
             outcome: (Outcome::Client, "abandoned"),
             kept: 0,
             noted: Noted::new(begun(workflows, caller, route, staged), &workflows.book),
+            spans: self.traced(&caller.ids.trace).map(|traced| {
+                let method = caller.head.method.as_str();
+                Box::new(RunSpans::new(*traced, method))
+            }),
             _permit: permit,
         };
         counted.keep(i64::try_from(body.len()).unwrap_or(i64::MAX));
@@ -246,6 +262,7 @@ impl Lead<'_> {
         ended: Result<Result<Output, Failure>, Aborted>,
     ) -> Option<Event> {
         self.aborts.remove(&(stage, attempt));
+        self.counted.attempted(stage, attempt);
         let name = &self.staged.stages[stage].name;
         match ended {
             Err(Aborted) => None,
@@ -319,6 +336,7 @@ impl Lead<'_> {
                     abort.abort();
                     self.count(stage, "lost");
                     self.counted.noted.cancelled(stage, attempt);
+                    self.counted.attempted(stage, attempt);
                 }
                 None
             }
@@ -419,11 +437,7 @@ impl Lead<'_> {
             client: caller.peer.address.clone(),
             ids: Ids {
                 request: caller.ids.request.clone(),
-                trace: Trace::of(
-                    Some(&caller.ids.trace.parent),
-                    rand::random(),
-                    rand::random(),
-                ),
+                trace: caller.ids.trace.child(rand::random()),
             },
             left,
             most: self.room(),
@@ -482,6 +496,9 @@ impl Lead<'_> {
             .filter_map(|(stage, cluster)| Some((&stage.name, cluster.as_ref()?.to_string())))
             .collect();
         answer::tell_stages(&mut response, &ran);
+        if let Some(spans) = &mut self.counted.spans {
+            spans.answered(response.status().as_u16());
+        }
         debug!(app = %self.staged.app, ?ran, "a workflow has ended");
         response
     }
@@ -498,6 +515,9 @@ impl<'a> Lead<'a> {
         let told = self.prewarming.calls(stage);
         self.ran[stage] = Some(cluster.clone());
         self.counted.noted.begun(stage, attempt, cluster.clone());
+        if let Some(spans) = &mut self.counted.spans {
+            spans.begun(stage, attempt, call.ids.trace.clone());
+        }
         let (calling, abort) = abortable(async move {
             // What this node cannot run, another one of its cluster may.
             let is_here = serving.deployed.is_some() || gateway.workflows.client.is_none();

@@ -1,0 +1,85 @@
+//! Spans of calls that no function of this node answers. All others are handed over with their record.
+
+use std::time::Instant;
+
+use actix_http::header::HeaderName;
+use actix_http::{RequestHead, Response};
+use fdn_core::api::header;
+
+use super::body::GatewayBody;
+use super::head::{self, Ids};
+use super::problem::Answer;
+use super::service::{Gateway, Incoming};
+use super::trace::Trace;
+use crate::metrics::Outcome;
+use crate::traces::spans::What;
+use crate::traces::{Answered, Traced};
+
+const SERVED_BY: HeaderName = HeaderName::from_static(header::SERVED_BY);
+
+impl Gateway {
+    /// What exports a call, if its trace is exported.
+    pub(crate) fn traced(&self, trace: &Trace) -> Option<Box<Traced>> {
+        self.traces.as_ref()?.of(trace)
+    }
+
+    /// The gateway answers a call that came to no function.
+    pub(super) fn trace_refused(
+        &self,
+        head: &RequestHead,
+        ids: &Ids,
+        arrived: Instant,
+        answer: &Answer,
+    ) {
+        let Some(traced) = self.traced(&ids.trace) else {
+            return;
+        };
+        let call = Answered {
+            status: answer.code.http_status(),
+            outcome: Outcome::of_code(answer.code).as_str(),
+            code: Some(answer.code.as_str()),
+            ..self.answered(head, ids, arrived, head::host(head))
+        };
+        traced.hand_over(What::Answered(Box::new(call)));
+    }
+
+    /// Another gateway has begun to answer a call that came here.
+    pub(super) fn trace_elsewhere(
+        &self,
+        incoming: &Incoming<'_>,
+        response: &Response<GatewayBody>,
+    ) {
+        let Some(traced) = self.traced(&incoming.ids.trace) else {
+            return;
+        };
+        let by = response.headers().get(SERVED_BY);
+        let by = by.and_then(|by| by.to_str().ok().map(str::to_owned));
+        let (head, ids) = (incoming.head, incoming.ids);
+        let call = Answered {
+            status: response.status().as_u16(),
+            outcome: "handed_on",
+            served_by: by,
+            ..self.answered(head, ids, incoming.arrived, Some(incoming.host))
+        };
+        traced.hand_over(What::Answered(Box::new(call)));
+    }
+
+    /// What is known of every call.
+    fn answered(
+        &self,
+        head: &RequestHead,
+        ids: &Ids,
+        arrived: Instant,
+        host: Option<&str>,
+    ) -> Answered {
+        let route = host.and_then(|host| self.routes.find(host));
+        Answered {
+            app: route.as_ref().map(|route| route.app.clone()),
+            revision: route.map(|route| route.revision),
+            request: String::from_utf8_lossy(&ids.request).into_owned(),
+            method: head.method.as_str().to_owned(),
+            arrived: Some(arrived),
+            ..Answered::default()
+        }
+    }
+}
