@@ -16,7 +16,7 @@ use fdn_core::{MessageId, NodeId};
 use fdn_devices::Devices;
 use fdn_instances::Runtime;
 use fdn_link::{Connection, Feed, SharedCentre};
-use fdn_service::admin::{AdminServer, Load};
+use fdn_service::admin::{AdminServer, Load, Refuses};
 use fdn_service::health::Readiness;
 use fdn_service::seal::SealKey;
 use fdn_service::secret::Secret;
@@ -44,6 +44,7 @@ use crate::rtt::links::Nearness;
 use crate::settings::Settings;
 use crate::status::{Identity, Reporter};
 use crate::sync::Sync;
+use crate::traces::{Exporter, Sample, Traces};
 use crate::usage::{self, CallAccess};
 use crate::workflows::{RunBook, StageClient, StageServer, StageServerParts, Told, Workflows};
 use centre::{connect, own_key, own_key_file};
@@ -51,6 +52,10 @@ use containers::Containers;
 
 /// The condition of readiness that fails once the agent stops.
 const CONDITION_ACCEPTING: &str = "accepting";
+/// What to change when another program has the port. The agent listens there where the configuration says nothing of it, too, so that two agents of
+/// one machine meet there: the name of the setting alone would tell little.
+const CONTROLLERS_LISTEN: &str =
+    "workflows.listen, the port for controllers, of which each agent on a machine needs its own";
 
 /// A running agent.
 pub struct Agent {
@@ -100,6 +105,7 @@ struct Shared {
     book: Arc<RunBook>,
     nearness: Arc<Nearness>,
     usage: Spool,
+    traces: Option<Traces>,
     devices: Devices,
     fleet: Arc<Fleet>,
     draining: Arc<AtomicBool>,
@@ -145,7 +151,7 @@ impl Agent {
         let admin_listener = listen::tcp(settings.admin.listen, "admin.listen")?;
         let stages = &settings.workflows;
         let listens = stages.listens(&settings.tls).then_some(stages.listen);
-        let stage_listener = listens.map(|at| listen::tcp(at, "workflows.listen"));
+        let stage_listener = listens.map(|at| listen::tcp(at, CONTROLLERS_LISTEN));
         let stage_listener = stage_listener.transpose()?;
         let mut shared = Shared::new(settings, connection, machine)?;
         if let Some(warning) = shared.machine.engine.warning() {
@@ -156,6 +162,7 @@ impl Agent {
         let guard = stop.clone().drop_guard();
         let (containers, mut tasks) = Box::pin(shared.start_containers(runtime)).await?;
         let instances = containers.as_ref().map(|all| all.instances.clone());
+        tasks.extend(shared.export_traces()?);
         let (apps, shell) = shared.start_apps(instances.clone())?;
         let calls = shared.gateway(apps.clone(), instances)?;
         let stage_server = shared.take_stage_calls(&calls, stage_listener)?;
@@ -172,13 +179,14 @@ impl Agent {
             &shared.settings.reports,
             &shared.settings.stop,
         )?;
-        let load = shared.load();
+        let (load, refuses) = (shared.load(), shared.refuses());
         let admin = AdminServer::start(
             admin_listener,
             shared.metrics.registry.clone(),
             shared.readiness.clone(),
             move |config| {
                 config.app_data(Data::new(load.clone()));
+                config.app_data(Data::new(refuses.clone()));
             },
         )?;
         let addresses = (gateway.address(), admin.address(), ways);
@@ -349,6 +357,7 @@ impl Shared {
             &metrics,
         )?;
         Ok(Self {
+            traces: None,
             usage: Spool::open(&folder, settings.usage.clone(), spool_metrics)?,
             devices: containers::devices(&settings, &metrics)?,
             fleet: Arc::new(fleet),
@@ -395,10 +404,25 @@ impl Shared {
             metrics: self.metrics.clone(),
             workflows: self.workflows()?,
             usage: self.usage.clone(),
+            traces: self.traces.clone(),
             inline_body: self.settings.gateway.inline_body,
             node: header(self.settings.node.as_str())?,
             cluster: header(self.settings.cluster.as_str())?,
         }))
+    }
+
+    /// Exports spans, if there is a collector.
+    fn export_traces(&mut self) -> Result<Option<JoinHandle<()>>, Error> {
+        let settings = &self.settings.traces;
+        let Some(url) = settings.endpoint()? else {
+            return Ok(None);
+        };
+        let metrics = self.metrics.traces.clone();
+        let sample = Sample::of(settings.sample);
+        let (traces, calls) = Traces::new(settings.queue, sample, metrics.clone());
+        let exporter = Exporter::new(&self.settings, url, calls, metrics)?;
+        self.traces = Some(traces);
+        Ok(Some(tokio::spawn(exporter.run(self.stop.clone()))))
     }
 
     fn workflows(&self) -> Result<Workflows, Error> {
@@ -475,6 +499,15 @@ impl Shared {
             let waiting = u32::try_from(waiting.get()).unwrap_or(0);
             f64::from(ledger.running().saturating_add(waiting)) / f64::from(ledger.places().max(1))
         }))
+    }
+
+    /// Why the node takes no calls now, for DNS servers and whoever looks: there is no account to be kept of any.
+    fn refuses(&self) -> Refuses {
+        let spool = self.usage.clone();
+        Refuses {
+            condition: "usage",
+            why: Arc::new(move || spool.refuses().map(|why| why.to_string())),
+        }
     }
 
     fn reporter(

@@ -11,7 +11,7 @@ use prometheus::{Encoder, Registry, TextEncoder};
 use tracing::error;
 
 use crate::error::ServiceError;
-use crate::health::Readiness;
+use crate::health::{Condition, Readiness};
 
 /// Adds the three routes to a server of one's own. Needs [`Registry`] and [`Readiness`] as `web::Data`.
 pub fn routes(config: &mut ServiceConfig) {
@@ -28,21 +28,59 @@ pub const LOAD_HEADER: &str = "x-fdn-load";
 #[derive(Clone)]
 pub struct Load(pub Arc<dyn Fn() -> f64 + Send + Sync>);
 
-async fn healthz(load: Option<web::Data<Load>>) -> HttpResponse {
+/// The header by which `/healthz` tells why a process takes no work now although it runs. DNS servers send nobody there then; who watches over processes
+/// sees one that lives, since a restart would not help.
+pub const REFUSES_HEADER: &str = "x-fdn-refuses";
+
+/// Why a process takes no work now, if it takes none: for [`REFUSES_HEADER`], and as a condition of `/readyz`. A process that can say so adds it to the
+/// server as `web::Data`.
+#[derive(Clone)]
+pub struct Refuses {
+    /// The condition's name.
+    pub condition: &'static str,
+    /// Why it takes none now.
+    pub why: Arc<dyn Fn() -> Option<String> + Send + Sync>,
+}
+
+/// What a header may hold of a text.
+fn printable(text: &str) -> String {
+    let printable = |c| if matches!(c, ' '..='~') { c } else { '?' };
+    text.chars().map(printable).collect()
+}
+
+async fn healthz(
+    load: Option<web::Data<Load>>,
+    refuses: Option<web::Data<Refuses>>,
+) -> HttpResponse {
     let mut response = HttpResponse::Ok();
+    if let Some(why) = refuses.and_then(|refuses| (refuses.why)()) {
+        response.insert_header((REFUSES_HEADER, printable(&why)));
+    }
     if let Some(load) = load {
         response.insert_header((LOAD_HEADER, format!("{:.3}", (load.0)())));
     }
     response.content_type("text/plain").body("ok\n")
 }
 
-async fn readyz(readiness: web::Data<Readiness>) -> HttpResponse {
-    let mut response = if readiness.is_ready() {
+async fn readyz(
+    readiness: web::Data<Readiness>,
+    refuses: Option<web::Data<Refuses>>,
+) -> HttpResponse {
+    let mut conditions = readiness.conditions();
+    if let Some(refuses) = refuses {
+        let why = (refuses.why)();
+        let condition = Condition {
+            ok: why.is_none(),
+            detail: why.unwrap_or_default(),
+        };
+        conditions.insert(refuses.condition, condition);
+    }
+    let mut response = if conditions.values().all(|condition| condition.ok) {
         HttpResponse::Ok()
     } else {
         HttpResponse::ServiceUnavailable()
     };
-    response.json(readiness.conditions())
+    response.json(conditions)
 }
 
 async fn metrics(registry: web::Data<Registry>) -> HttpResponse {
@@ -137,6 +175,45 @@ mod tests {
             .await;
         let answer = answer.expect("answer");
         assert_eq!(answer.headers().get(LOAD_HEADER).expect("header"), "0.750");
+        server.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_process_that_takes_no_work_lives_and_is_not_ready() {
+        let full = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let looked = Arc::clone(&full);
+        let refuses = Refuses {
+            condition: "usage",
+            why: Arc::new(move || {
+                let full = looked.load(std::sync::atomic::Ordering::Relaxed);
+                full.then(|| "the disk is full\n".to_owned())
+            }),
+        };
+        let more = move |config: &mut ServiceConfig| {
+            config.app_data(web::Data::new(refuses.clone()));
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let readiness = Readiness::waiting_for(&[]);
+        let server = AdminServer::start(listener, Registry::new(), readiness, more).expect("start");
+        let client = crate::http_client::build(std::time::Duration::from_secs(5)).expect("client");
+        let base = format!("http://{}", server.address());
+        let get = async |path: &str| {
+            let answer = client.get(format!("{base}{path}")).send().await;
+            let answer = answer.expect("answer");
+            let why = answer.headers().get(REFUSES_HEADER).cloned();
+            let status = answer.status().as_u16();
+            (status, why, answer.text().await.expect("text"))
+        };
+        let (status, why, _) = get("/healthz").await;
+        assert_eq!((status, why), (200, None));
+        assert_eq!(get("/readyz").await.0, 200);
+        full.store(true, std::sync::atomic::Ordering::Relaxed);
+        let (status, why, _) = get("/healthz").await;
+        assert_eq!(status, 200, "a restart would not help");
+        assert_eq!(why.expect("header"), "the disk is full?");
+        let (status, _, text) = get("/readyz").await;
+        assert_eq!(status, 503);
+        assert!(text.contains("\"usage\":{\"ok\":false"), "{text}");
         server.stop().await;
     }
 

@@ -560,7 +560,7 @@ pub fn root_cause(error: &dyn std::error::Error) -> String {
 }
 
 /// Reads the `Date` header (RFC 9110, section 5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`.
-fn date_header(text: &str) -> Option<Timestamp> {
+pub(crate) fn date_header(text: &str) -> Option<Timestamp> {
     let time = httpdate::parse_http_date(text).ok()?;
     let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
     Some(Timestamp(u64::try_from(since.as_millis()).ok()?))

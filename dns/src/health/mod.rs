@@ -1,7 +1,7 @@
 //! Health checks of the gateways, made by the DNS server itself, so that they go on with the controller away.
 //!
 //! A check passes when a TCP connection to the gateway opens and its admin listener answers `GET /healthz` with a 2xx status, over HTTP or
-//! HTTPS ([`client`]), both within the time-out. One task for each gateway; the [`machine`] decides, [`pace`] says when, [`Published`] carries the result into
+//! HTTPS ([`client`]), both within the time-out, and does not say there that it takes no calls. One task for each gateway; the [`machine`] decides, [`pace`] says when, [`Published`] carries the result into
 //! the answers. With its health a gateway tells its load ([`shed`]).
 
 pub mod client;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fdn_core::ClusterId;
-use fdn_service::admin::LOAD_HEADER;
+use fdn_service::admin::{LOAD_HEADER, REFUSES_HEADER};
 use rand::RngExt;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -194,7 +194,12 @@ impl Prober {
             (!cause.is_timeout()).then(|| format!("health at {address}: {}", client::reason(cause)))
         })?;
         let status = answer.status();
-        if status.is_success() {
+        if let Some(why) = answer.headers().get(REFUSES_HEADER) {
+            let why = String::from_utf8_lossy(why.as_bytes());
+            Err(Some(format!(
+                "health at {address}: it takes no calls: {why}"
+            )))
+        } else if status.is_success() {
             let load = answer.headers().get(LOAD_HEADER);
             let load = load.and_then(|value| value.to_str().ok()?.parse::<f64>().ok());
             Ok(load.filter(|load| load.is_finite() && *load >= 0.0))

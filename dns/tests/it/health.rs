@@ -136,6 +136,56 @@ async fn a_gateway_that_listens_but_is_not_healthy_leaves_alone() {
     second.stop().await;
 }
 
+/// A gateway that lives all the while, and says that it takes no calls while it does not.
+async fn refusing(address: [u8; 4], refuses: &Arc<AtomicBool>) -> SocketAddr {
+    let listener = TcpListener::bind(SocketAddr::from((address, 0))).await;
+    let listener = listener.expect("a socket");
+    let address = listener.local_addr().expect("an address");
+    let refuses = Arc::clone(refuses);
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let refuses = Arc::clone(&refuses);
+            tokio::spawn(async move {
+                let mut head = [0; 1024];
+                if connection.read(&mut head).await.unwrap_or(0) == 0 {
+                    return;
+                }
+                let why = match refuses.load(Ordering::Relaxed) {
+                    true => "x-fdn-refuses: no space left\r\n",
+                    false => "",
+                };
+                let answer = format!(
+                    "HTTP/1.1 200 OK\r\n{why}content-length: 0\r\nconnection: close\r\n\r\n"
+                );
+                drop(connection.write_all(answer.as_bytes()).await);
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_lives_and_takes_no_calls_leaves_until_it_does() {
+    let (takes, refuses) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let first = refusing([127, 0, 1, 1], &takes).await;
+    let second = refusing([127, 0, 1, 2], &refuses).await;
+    let fixture = Fixture::start(often).await;
+    fixture.publish(desired(&[first, second], &[])).await;
+    fixture.publish(app("hello", 2, &[])).await;
+    let both = ["127.0.1.1", "127.0.1.2"];
+    fixture.answers("hello.fn.test", CLIENT, &both).await;
+    refuses.store(true, Ordering::Relaxed);
+    fixture
+        .answers("hello.fn.test", CLIENT, &["127.0.1.1"])
+        .await;
+    refuses.store(false, Ordering::Relaxed);
+    fixture.answers("hello.fn.test", CLIENT, &both).await;
+    fixture.dns.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_leaves_the_network_is_no_longer_watched() {
     let fine = Arc::new(AtomicBool::new(true));

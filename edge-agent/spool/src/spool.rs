@@ -186,6 +186,17 @@ impl Spool {
         })
     }
 
+    /// Why a call would be refused now, if it would be.
+    #[must_use]
+    pub fn refuses(&self) -> Option<SpoolError> {
+        let room = &self.shared.room;
+        if !room.take(self.shared.settings.size.as_bytes()) {
+            return Some(self.shared.why_refused());
+        }
+        room.give_back();
+        None
+    }
+
     /// Whether nothing waits to be handed over. Records of running calls do not count.
     #[must_use]
     pub fn is_empty(&self) -> bool {

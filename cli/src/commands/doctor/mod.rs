@@ -2,6 +2,7 @@
 
 mod machine;
 mod network;
+mod nodes;
 
 use serde::Serialize;
 

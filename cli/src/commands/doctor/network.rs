@@ -30,7 +30,10 @@ pub(super) async fn check(target: &Target, checks: &mut Vec<Check>) {
     dns(target, network.as_ref(), checks).await;
     let allowed = network.is_some() && target.token.is_some();
     match client.clusters().await {
-        Ok(clusters) => gateways(&clusters, checks).await,
+        Ok(clusters) => {
+            gateways(&clusters, checks).await;
+            super::nodes::check(&client, checks).await;
+        }
         Err(error) if allowed => checks.push(Check::failed("gateways", &error)),
         Err(_) => checks.push(Check::warn(
             "gateways",
@@ -100,15 +103,20 @@ async fn token(client: &Client, target: &Target) -> Check {
     }
 }
 
-fn skew(ours: Timestamp, theirs: Timestamp) -> Check {
+/// How far two clocks are apart, if that is too far; one of them was read from a header.
+pub(super) fn apart(ours: Timestamp, theirs: Timestamp) -> Option<Duration> {
     // The header has whole seconds, so a second either way says nothing.
     let off = ours
         .since(theirs)
         .max(theirs.since(ours))
         .saturating_sub(Duration::from_secs(1));
-    if off <= SKEW_MAX {
+    (off > SKEW_MAX).then_some(off)
+}
+
+fn skew(ours: Timestamp, theirs: Timestamp) -> Check {
+    let Some(off) = apart(ours, theirs) else {
         return Check::ok("clock", "agrees with the controller's");
-    }
+    };
     let found = format!("differs from the controller's by {} s", off.as_secs());
     Check::warn(
         "clock",

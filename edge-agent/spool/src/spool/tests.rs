@@ -254,6 +254,26 @@ async fn what_is_refused_for_good_or_damaged_is_set_aside_and_holds_up_nothing()
 }
 
 #[test]
+fn why_the_next_call_would_be_refused_is_told_and_takes_no_room() {
+    let folder = tempfile::tempdir().expect("folder");
+    let spool = open(&folder, settings());
+    let mut places = Vec::new();
+    while spool.refuses().is_none() {
+        places.push(spool.reserve().expect("there is room, as it says"));
+    }
+    let why = spool.refuses().expect("it is full");
+    assert!(matches!(why, SpoolError::Full { .. }), "{why}");
+    assert!(spool.reserve().is_err(), "as it says");
+    drop(places.pop());
+    // Looking took no room: the place that was given back is there.
+    assert!(spool.refuses().is_none() && spool.refuses().is_none());
+    places.push(spool.reserve().expect("there is room"));
+    assert!(spool.refuses().is_some());
+    spool.close();
+    assert!(matches!(spool.refuses(), Some(SpoolError::Closed)));
+}
+
+#[test]
 fn a_closed_spool_takes_nothing() {
     let folder = tempfile::tempdir().expect("folder");
     let spool = open(&folder, settings());
