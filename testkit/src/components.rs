@@ -89,6 +89,30 @@ pub fn echo() -> Vec<u8> {
     )
 }
 
+/// Reads the request's body to its end, then answers how many octets it had.
+#[must_use]
+pub fn measuring() -> Vec<u8> {
+    handler(
+        "(call $request-consume (local.get $request) (i32.const 64))
+        (local.set $a (i32.load (i32.const 68)))
+        (call $incoming-stream (local.get $a) (i32.const 64))
+        (local.set $b (i32.load (i32.const 68)))
+        (block $end
+            (loop $more
+                (global.set $heap (i32.const 8192))
+                (call $read (local.get $b) (i64.const 16384) (i32.const 64))
+                (br_if $end (i32.load8_u (i32.const 64)))
+                (local.set $c (i32.add (local.get $c) (i32.load (i32.const 72))))
+                (br $more)))
+        (call $drop-input (local.get $b))
+        (call $drop-incoming-body (local.get $a))
+        (local.set $a (call $digits (local.get $c)))
+        (call $answer (local.get $out) (i32.const 200) (local.get $a) (i32.sub (i32.const 272) (local.get $a)))
+        (call $drop-request (local.get $request))",
+        b"",
+    )
+}
+
 /// Answers 200 with the request's path and query.
 #[must_use]
 pub fn path() -> Vec<u8> {
@@ -429,6 +453,7 @@ mod tests {
             hello_for("hi", "0.2.0"),
             status(404),
             echo(),
+            measuring(),
             path(),
             counter(),
             trapping(),

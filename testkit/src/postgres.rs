@@ -293,6 +293,22 @@ fn as_user(exe: &Path) -> Command {
     }
 }
 
+/// How a shell runs one of PostgreSQL's programs as a user that it accepts.
+///
+/// # Errors
+/// When it is not installed.
+pub fn as_typed(program: &str) -> Result<String> {
+    let exe = find(program)?;
+    let exe = exe.display();
+    Ok(match unprivileged() {
+        // The signal is set last: a change of the user takes it away.
+        Some(user) => format!(
+            "setpriv --reuid {user} --regid {user} --clear-groups --pdeathsig KILL -- {exe}"
+        ),
+        None => exe.to_string(),
+    })
+}
+
 /// Debian keeps the server's programs outside the search path, in a folder for each version.
 fn find(program: &str) -> Result<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql")

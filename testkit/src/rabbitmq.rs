@@ -1,5 +1,6 @@
 //! A throw-away RabbitMQ, or the one that `FDN_TEST_AMQP_URL` names.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -142,28 +143,11 @@ impl RabbitServer {
             "epmd ended: {}",
             self.epmd.log()
         );
+        let program = self.environment().into_iter().fold(
+            Program::new(SCRIPT, Vec::<String>::new()),
+            |program, (name, value)| program.env(name, value),
+        );
         let folder = self.folder.path();
-        let inside = |name: &str| folder.join(name).into_os_string();
-        let program = Program::new(SCRIPT, Vec::<String>::new())
-            .env("HOME", folder.as_os_str())
-            .env("RABBITMQ_NODENAME", format!("fdn{}@localhost", self.port))
-            .env("RABBITMQ_CONFIG_FILE", inside("rabbitmq.conf"))
-            .env("RABBITMQ_CONF_ENV_FILE", inside("none.conf"))
-            .env("RABBITMQ_ENABLED_PLUGINS_FILE", inside("enabled_plugins"))
-            .env("RABBITMQ_MNESIA_BASE", inside("mnesia"))
-            .env("RABBITMQ_LOG_BASE", inside("log"))
-            .env("RABBITMQ_GENERATED_CONFIG_DIR", inside("generated"))
-            .env("RABBITMQ_PID_FILE", inside("pid"))
-            .env("RABBITMQ_DIST_PORT", self.distribution_port.to_string())
-            .env("ERL_EPMD_PORT", self.epmd_port.to_string())
-            .env("ERL_EPMD_ADDRESS", "127.0.0.1")
-            // Two schedulers that do not spin while idle: tests share a small machine.
-            .env(
-                "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
-                "+S 2:2 +sbwt none -kernel inet_dist_use_interface {127,0,0,1}",
-            )
-            // Lets the script become the Erlang machine instead of waiting for it, so that the child's id is the server's.
-            .env("RUNNING_UNDER_SYSTEMD", "true");
         let log = folder.join("server.log");
         let before = std::fs::read(&log).map_or(0, |octets| octets.len());
         let process = program.start(&log)?;
@@ -180,6 +164,39 @@ impl RabbitServer {
             })
             .await
             .context("RabbitMQ does not start")
+    }
+
+    /// The variables by which RabbitMQ's own commands mean this server, and by which another one is started in its place.
+    #[must_use]
+    pub fn environment(&self) -> Vec<(&'static str, OsString)> {
+        let inside = |name: &str| self.folder.path().join(name).into_os_string();
+        vec![
+            ("HOME", self.folder.path().into()),
+            (
+                "RABBITMQ_NODENAME",
+                format!("fdn{}@localhost", self.port).into(),
+            ),
+            ("RABBITMQ_CONFIG_FILE", inside("rabbitmq.conf")),
+            ("RABBITMQ_CONF_ENV_FILE", inside("none.conf")),
+            ("RABBITMQ_ENABLED_PLUGINS_FILE", inside("enabled_plugins")),
+            ("RABBITMQ_MNESIA_BASE", inside("mnesia")),
+            ("RABBITMQ_LOG_BASE", inside("log")),
+            ("RABBITMQ_GENERATED_CONFIG_DIR", inside("generated")),
+            ("RABBITMQ_PID_FILE", inside("pid")),
+            (
+                "RABBITMQ_DIST_PORT",
+                self.distribution_port.to_string().into(),
+            ),
+            ("ERL_EPMD_PORT", self.epmd_port.to_string().into()),
+            ("ERL_EPMD_ADDRESS", "127.0.0.1".into()),
+            // Two schedulers that do not spin while idle: tests share a small machine.
+            (
+                "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
+                "+S 2:2 +sbwt none -kernel inet_dist_use_interface {127,0,0,1}".into(),
+            ),
+            // Lets the script become the Erlang machine instead of waiting for it, so that the child's id is the server's.
+            ("RUNNING_UNDER_SYSTEMD", "true".into()),
+        ]
     }
 
     /// Whether the server or its port mapper, as they were started last, has ended.

@@ -19,13 +19,13 @@ const SECOND: Duration = Duration::from_secs(5 * 60);
 const SECOND_HALF: &str = "Machines of their own";
 
 /// Somebody at a machine, with programs of this build in front of all others.
-struct Person {
+pub(super) struct Person {
     folder: PathBuf,
-    variables: BTreeMap<String, String>,
+    pub(super) variables: BTreeMap<String, String>,
 }
 
 impl Person {
-    fn new(folder: &Path) -> Self {
+    pub(super) fn new(folder: &Path) -> Self {
         let home = std::env::var("HOME").expect("a home");
         let variable = |name: &str, fallback: String| {
             (name.to_owned(), std::env::var(name).unwrap_or(fallback))
@@ -59,24 +59,24 @@ impl Person {
     }
 
     /// A program that runs another one with arguments of the test: ports that are free.
-    fn program(&self, name: &str, script: &str) {
+    pub(super) fn program(&self, name: &str, script: &str) {
         let path = self.folder.join("bin").join(name);
         std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
         let mode = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(&path, mode).expect("mode");
     }
 
-    fn work(&self) -> PathBuf {
+    pub(super) fn work(&self) -> PathBuf {
         self.folder.join("work")
     }
 
-    fn shell(&self) -> Shell {
+    pub(super) fn shell(&self) -> Shell {
         let variables: Vec<_> = self.variables.clone().into_iter().collect();
         Shell::open(&self.work(), &variables).expect("a shell")
     }
 
     /// A command in a terminal of its own.
-    fn start(&self, command: &str) -> Process {
+    pub(super) fn start(&self, command: &str) -> Process {
         let log = self
             .folder
             .join(format!("{}.log", command.replace(' ', "-")));

@@ -1,19 +1,22 @@
 //! Controller, DNS and agents as separate processes on real PostgreSQL and RabbitMQ.
 
+mod processes;
+mod settings;
+
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fdn_testkit::postgres::PostgresServer;
-use fdn_testkit::process::{Process, Program};
+use fdn_testkit::process::Process;
 use fdn_testkit::rabbitmq::RabbitServer;
 use fdn_testkit::{ports, turns, wait};
 use tempfile::TempDir;
 use tokio::sync::MutexGuard;
 
+pub(crate) use self::processes::answering;
 use crate::deadlines::Deadlines;
 use crate::namespace::Namespace;
 pub use crate::regions::{REGIONS, Region};
@@ -25,12 +28,6 @@ pub const ZONE: &str = "fn.test";
 
 /// Nodes of each region.
 pub const NODES: usize = 2;
-
-/// How all processes log.
-const LOG: &str = "[log]\nformat = \"json\"\n";
-
-/// What functions may reach of this machine: the servers that tests start.
-const OWN_SERVERS: &str = "[runtime]\nprivate_networks = [\"127.0.0.1\"]\n";
 
 /// The whole network. One at a time in a test program: it waits for its turn.
 pub struct Network {
@@ -188,13 +185,6 @@ impl Network {
         std::fs::write(self.path(name), text).with_context(|| format!("writing {name}"))
     }
 
-    fn write_secrets(&self) -> Result<()> {
-        for name in ["network.token", "network.key", "admin.password"] {
-            fdn_service::secret::read_or_create(&self.path(name))?;
-        }
-        Ok(())
-    }
-
     /// Lets both DNS servers in, in a cluster of their own.
     async fn join_dns(&self) -> Result<()> {
         let cli = wait::until("the controller to let somebody log in", async || self.cli()).await;
@@ -213,140 +203,6 @@ impl Network {
             let said = String::from_utf8_lossy(&output.stderr);
             ensure!(output.status.success(), "{said}");
         }
-        Ok(())
-    }
-
-    fn write_controller(&self, database: &str) -> Result<()> {
-        let path = self.folder.path().display();
-        let controllers = match &self.namespace {
-            Some(_) => format!("\"{}\"", self.edge),
-            // Where machines asked when they joined.
-            None => String::new(),
-        };
-        let mut text = format!(
-            "listen = \"{}\"\nzone = \"{ZONE}\"\ndns = \"{}\"\ngateway_port = {}\n\
-             [edge]\nlisten = \"{}\"\ncontrollers = [{controllers}]\n\
-             [network]\ntoken_file = \"{path}/network.token\"\nkey_file = \"{path}/network.key\"\n\
-             [broker]\nurl = \"{}\"\nnamespace = \"e2e\"\n{LOG}\
-             [database]\nurl = \"{database}\"\n[artifacts]\nlocal = \"{path}/artifacts\"\n\
-             [accounts]\ninitial_password_file = \"{path}/admin.password\"\n[uploads]\nimage_limit = \"4MiB\"\n{}",
-            self.api,
-            self.dns_address,
-            self.gateway_port,
-            self.edge,
-            self.rabbit.url(),
-            self.deadlines.of_uploads_and_logs()
-        );
-        for region in REGIONS {
-            let (lat, lon) = region.clients;
-            writeln!(
-                text,
-                "[[geo.locations]]\nprefix = \"{}\"\nlat = {lat}\nlon = {lon}",
-                region.subnet
-            )?;
-        }
-        self.write("controller.toml", &text)
-    }
-
-    fn write_dns(&self, name: &str, listen: SocketAddr, admin: SocketAddr) -> Result<()> {
-        let path = self.folder.path().display();
-        let text = format!(
-            "server = \"{name}\"\nlisten = [\"{listen}\"]\ndata_dir = \"{path}/{name}\"\nadmin = \"{admin}\"\n[zone]\nname = \"{ZONE}\"\n{LOG}{}",
-            self.deadlines.of_dns()
-        );
-        self.write(&format!("{name}.toml"), &text)
-    }
-
-    pub(crate) fn write_agent(
-        &self,
-        name: &str,
-        region: &Region,
-        ip: IpAddr,
-        more: &str,
-    ) -> Result<()> {
-        let admin_port = self.admin_port;
-        let path = self.folder.path().display();
-        let (lat, lon) = region.location;
-        let text = format!(
-            "node = \"{name}\"\ncluster = \"{0}\"\nregion = \"{0}\"\nlocation = {{ lat = {lat}, lon = {lon} }}\n\
-             data = \"{path}/{name}\"\n[gateway]\nlisten = \"{ip}:{1}\"\nworkers = 1\n[admin]\nlisten = \"{ip}:{admin_port}\"\n\
-             [controller]\nurl = \"http://{2}\"\n[centre]\ncontrollers = [\"{3}\"]\n[stop]\ndrain = \"1s\"\n{LOG}\
-             [network]\ntoken_file = \"{path}/{name}/identity/node.token\"\n\
-             [tls]\nca = \"{path}/{name}/identity/ca.pem\"\ncertificate = \"{path}/{name}/identity/node.pem\"\n\
-             key = \"{path}/{name}/identity/node.key\"\n",
-            region.name, self.gateway_port, self.api, self.edge
-        );
-        // Networks of several tests have nodes at one address; what takes part in workflows says so itself.
-        let listener = match more.contains("[workflows]") {
-            true => String::new(),
-            false => format!("[workflows]\nlisten = \"{ip}:0\"\n"),
-        };
-        self.write(
-            &format!("{name}.toml"),
-            &(text + self.deadlines.of_agent() + OWN_SERVERS + &listener + more),
-        )
-    }
-
-    pub(crate) fn spawn(&self, program: &str, name: &str) -> Result<Process> {
-        let config = self.path(&format!("{name}.toml"));
-        let of_edge = program != "fdn-controller";
-        let program = Program::new(binary(program), ["--config".as_ref(), config.as_os_str()]);
-        let program = match &self.namespace {
-            Some(namespace) if of_edge => namespace.inside(program),
-            _ => program,
-        };
-        program
-            .env("FDN_LOG", "info")
-            .start(&self.path(&format!("{name}.log")))
-    }
-
-    /// Starts the controller and waits until it answers. It need not be ready: database and broker may be away.
-    ///
-    /// # Errors
-    /// When it ends instead.
-    pub async fn start_controller(&mut self) -> Result<()> {
-        let mut process = self.spawn("fdn-controller", "controller")?;
-        answering(&mut process, self.api).await?;
-        self.controller = Some(process);
-        Ok(())
-    }
-
-    /// Starts DNS and waits until it answers.
-    ///
-    /// # Errors
-    /// When it ends instead.
-    pub async fn start_dns(&mut self) -> Result<()> {
-        let mut process = self.spawn("fdn-dns", "dns")?;
-        answering(&mut process, self.dns_address).await?;
-        self.dns = Some(process);
-        Ok(())
-    }
-
-    /// Starts a second DNS server, fed by the same controller, and waits until it answers.
-    ///
-    /// # Errors
-    /// When it ends instead.
-    pub async fn start_second_dns(&mut self) -> Result<()> {
-        let mut process = self.spawn("fdn-dns", "dns-2")?;
-        answering(&mut process, self.second_dns_address).await?;
-        self.second_dns = Some(process);
-        Ok(())
-    }
-
-    /// Starts an agent and waits until its gateway answers.
-    ///
-    /// # Errors
-    /// When it ends instead.
-    pub async fn start_agent(&mut self, name: &str) -> Result<()> {
-        let mut process = self.spawn("fdn-edge-agent", name)?;
-        let port = self.gateway_port;
-        let agent = self
-            .agents
-            .iter_mut()
-            .find(|a| a.name == name)
-            .with_context(|| format!("no agent {name}"))?;
-        answering(&mut process, SocketAddr::new(agent.gateway, port)).await?;
-        agent.process = Some(process);
         Ok(())
     }
 
@@ -399,64 +255,6 @@ impl Network {
         self.lengthen(name)?;
         self.add(name, ip);
         Ok(text(&output.stdout))
-    }
-
-    /// Adds what all nodes of tests have to the configuration that joining wrote; who joins again keeps it.
-    fn lengthen(&self, name: &str) -> Result<()> {
-        let file = format!("{name}.toml");
-        let mut text = std::fs::read_to_string(self.path(&file))?;
-        if !text.contains("[admission]") {
-            text.push('\n');
-            text.push_str(self.deadlines.of_agent());
-            text.push_str(OWN_SERVERS);
-            self.write(&file, &text)?;
-        }
-        Ok(())
-    }
-
-    /// Kills the controller as a power loss would.
-    pub fn kill_controller(&mut self) {
-        self.controller = None;
-    }
-
-    /// Kills DNS as a power loss would.
-    pub fn kill_dns(&mut self) {
-        self.dns = None;
-    }
-
-    /// Kills the second DNS server as a power loss would.
-    pub fn kill_second_dns(&mut self) {
-        self.second_dns = None;
-    }
-
-    /// Kills an agent as a power loss would.
-    pub fn kill_agent(&mut self, name: &str) {
-        for agent in &mut self.agents {
-            if agent.name == name {
-                agent.process = None;
-            }
-        }
-    }
-
-    /// Stops everything that runs with SIGTERM and checks that each process ends well.
-    ///
-    /// # Errors
-    /// When a process does not stop in time or ends with a failure.
-    pub fn stop(&mut self) -> Result<()> {
-        let agents = self.agents.iter_mut().filter_map(|a| a.process.take());
-        let processes: Vec<Process> = agents
-            .chain(self.dns.take())
-            .chain(self.second_dns.take())
-            .chain(self.controller.take())
-            .collect();
-        for process in &processes {
-            process.signal(rustix::process::Signal::TERM)?;
-        }
-        for mut process in processes {
-            let status = process.stop(Duration::from_secs(60))?;
-            ensure!(status.success(), "ended with {status}: {}", process.log());
-        }
-        Ok(())
     }
 
     /// A user who has logged in.
@@ -585,15 +383,4 @@ impl Drop for Network {
 fn folder() -> Result<TempDir> {
     let folder = tempfile::Builder::new().prefix("fdn-network-").tempdir();
     folder.context("a folder for temporary files")
-}
-
-pub(crate) async fn answering(process: &mut Process, address: SocketAddr) -> Result<()> {
-    wait::until("a process to listen", async || {
-        if let Some(status) = process.ended() {
-            panic!("it ended with {status}: {}", process.log());
-        }
-        tokio::net::TcpStream::connect(address).await.map(drop)
-    })
-    .await;
-    Ok(())
 }
