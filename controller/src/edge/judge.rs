@@ -63,16 +63,16 @@ pub fn report(
 /// When it joined with other hosts.
 pub fn addresses(standing: &Standing, message: &Message) -> Result<(), Refusal> {
     match message {
-        Message::NodeStatus(status) => is_own(
-            standing.is_at_home(status),
-            refusal(
-                "address",
-                "be reached elsewhere than it joined with; join it again if it moved",
-            ),
-        ),
+        Message::NodeStatus(status) => is_own(standing.is_at_home(status), ELSEWHERE),
         _ => Ok(()),
     }
 }
+
+/// Why a node is not reached where it says, in a status or for its next certificate.
+pub const ELSEWHERE: Refusal = refusal(
+    "address",
+    "be reached elsewhere than it joined with; join it again if it moved",
+);
 
 /// Judges sums of usage.
 ///

@@ -9,7 +9,7 @@ use fdn_core::enrol::{LeaseRequest, Machine, RenewRequest};
 use fdn_core::feed::{Report, SCHEMA};
 use fdn_core::message::Message;
 use fdn_core::usage::{UsageBatch, UsageSums};
-use fdn_core::{ByteSize, Coded as _, Digest, Fault, Problem, Revision};
+use fdn_core::{AppName, ByteSize, Coded as _, Digest, Fault, Problem, Revision};
 use fdn_service::{CancellationToken, now};
 use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
@@ -19,7 +19,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame as BodyFrame, Incoming};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tracing::{debug, error, warn};
+use tracing::{debug, error, info, warn};
 
 use super::acquaint::STRANGER;
 use super::bodies::Taken;
@@ -29,7 +29,8 @@ use super::server::Peer;
 use super::{feed, fetch, reports};
 use crate::Error;
 use crate::app::actor::Actor;
-use crate::app::{enrol, lease, usage};
+use crate::app::enrol::{self, EnrolError};
+use crate::app::{lease, usage};
 use crate::artifacts::{ArtifactError, Span};
 use crate::error::chain;
 use crate::http::problem;
@@ -61,6 +62,8 @@ fn what(request: &Request<Incoming>) -> &'static str {
 
 const ARTIFACTS: &str = "/edge/v1/artifacts/";
 const COMPILED: &str = "/edge/v1/compiled/";
+/// Characters of a method and a path that are logged.
+const TRIED_SHOWN: usize = 128;
 
 /// Answers a request.
 pub(super) async fn answer(
@@ -134,10 +137,24 @@ async fn handle(
         }
         "artifact" => artifact(state, peer, &request).await,
         "compiled" => compiled(state, peer, request.uri().path()).await,
-        _ => Err(Error::NotFound {
-            what: format!("{} {}", request.method(), request.uri().path()),
-            hint: "people and their tools call the API, on the address of `listen`",
-        }),
+        _ => Err(nothing_there(state, machine, &request)),
+    }
+}
+
+/// What is answered where there is nothing. No machine asks for what is not below `/edge/`, such as the API's paths, unless somebody else holds its
+/// key; what is, and is not known, may be a later release's.
+fn nothing_there(state: &State, machine: &Machine, request: &Request<Incoming>) -> Error {
+    let (method, path) = (request.method(), request.uri().path());
+    let what = format!("{method} {path}");
+    if !path.starts_with("/edge/") {
+        let refused = &state.metrics.edge.refused;
+        refused.with_label_values(&["path"]).inc();
+        let tried: String = what.chars().take(TRIED_SHOWN).collect();
+        warn!(%machine, what = "path", "a machine tried to call {tried}; it was refused");
+    }
+    Error::NotFound {
+        what,
+        hint: "people and their tools call the API, on the address of `listen`",
     }
 }
 
@@ -153,7 +170,7 @@ pub(super) fn refused(state: &State, machine: &Machine, why: Refusal) -> Error {
 }
 
 /// Whether the machine's cluster was ever told of an app.
-fn told<'a>(state: &'a State, machine: &'a Machine) -> impl Fn(&fdn_core::AppName) -> bool + 'a {
+fn told<'a>(state: &'a State, machine: &'a Machine) -> impl Fn(&AppName) -> bool + 'a {
     move |app| lock(&state.edge.book).was_told(app, &machine.cluster)
 }
 
@@ -202,17 +219,31 @@ fn take_report(state: &State, machine: &Machine, report: Report) -> Result<(), E
         if let Message::NodeStatus(status) = &mut message {
             // Apps that were not told to its cluster are none of a node's business.
             let told = told(state, machine);
-            let before = status.apps.len();
-            status.apps.retain(|app| told(&app.app));
-            if status.apps.len() < before {
-                let refused = &state.metrics.edge.refused;
-                refused.with_label_values(&["status_app"]).inc();
-                debug!(%machine, "a status tells of apps that its cluster was never told of");
+            let mut foreign = None;
+            status.apps.retain(|app| {
+                let known = told(&app.app);
+                if !known && foreign.is_none() {
+                    foreign = Some(app.app.clone());
+                }
+                known
+            });
+            if let Some(app) = foreign {
+                foreign_app(state, machine, &app);
             }
         }
         reports::take_in(state, &message);
     }
     Ok(())
+}
+
+/// Logs and counts that a status told of an app which is none of the machine's business.
+fn foreign_app(state: &State, machine: &Machine, app: &AppName) {
+    let (refused, what) = (&state.metrics.edge.refused, "status_app");
+    refused.with_label_values(&[what]).inc();
+    // A controller that has just started was told of nothing by then, and all machines tell it of all that they have.
+    if lock(&state.edge.book).is_loaded() {
+        info!(%machine, what, "a machine tried to tell of {app}, which its cluster was never told of; it was left out");
+    }
 }
 
 async fn renew(state: &State, machine: &Machine, wish: &RenewRequest) -> Answer {
@@ -225,7 +256,12 @@ async fn renew(state: &State, machine: &Machine, wish: &RenewRequest) -> Answer 
         return Err(refused(state, machine, why));
     }
     let actor = Actor::named(format!("{} {}", machine.role.noun(), machine.name));
-    json(&enrol::renew(state, wish, &actor, now()).await?)
+    let renewed = enrol::renew(state, wish, &actor, now()).await;
+    if let Err(Error::Enrol(EnrolError::Moved)) = &renewed {
+        // It is answered how it can be mended.
+        drop(refused(state, machine, judge::ELSEWHERE));
+    }
+    json(&renewed?)
 }
 
 async fn artifact(state: &State, peer: &Peer, request: &Request<Incoming>) -> Answer {

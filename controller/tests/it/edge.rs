@@ -1,15 +1,13 @@
-//! Machines on their one connection: what they are told, and what they may say and take. The thief of a node's or a DNS server's
-//! certificate and key gets what that machine had, and nothing else.
+//! Machines on their one connection: what they are told, and what they may say and take.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fdn_core::enrol::{LeaseRequest, RenewRequest, Role};
+use fdn_core::Digest;
+use fdn_core::enrol::Role;
 use fdn_core::feed::Frame;
-use fdn_core::message::{AppDesired, DemandReport, Message, RttReport};
 use fdn_core::usage::UsageReceipt;
-use fdn_core::{Digest, Revision};
 use fdn_testkit::{components, wait};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -17,62 +15,14 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::sync::watch;
 
 use crate::edge_member::{Member, Wire};
-use crate::machines::{addresses, until};
-use crate::rig::{Backend, Rig, node_at, on_both, two_regions};
+use crate::edge_thief::{refused, three_clusters};
+use crate::rig::{Backend, Rig, on_both};
 use crate::usage;
 
 on_both!(
     a_node_is_told_of_what_its_cluster_holds,
-    the_thief_of_a_nodes_key_gets_no_further,
-    the_thief_of_a_nodes_key_moves_no_users,
-    the_thief_of_a_dns_servers_key_gets_no_further,
     a_removed_machine_is_cut_off,
 );
-
-/// Two clusters that serve the app `vault`, and one that is far from all clients; the app's digest.
-async fn three_clusters(backend: Backend) -> (Rig, Digest) {
-    let rig = Rig::start_with(backend, |settings| settings.planner.spread = 1).await;
-    for (cluster, lat, lon) in [
-        ("ap-south", -33.9, 151.2),
-        ("eu-west", 53.35, -6.26),
-        ("us-east", 39.04, -77.49),
-    ] {
-        rig.cluster_at(cluster, lat, lon).await;
-    }
-    let mut far = node_at("ap-1", "ap-south", -33.9, 151.2);
-    far.region = "eu".parse().expect("a region");
-    rig.node(far).await;
-    for mut near in two_regions() {
-        near.region = "eu".parse().expect("a region");
-        rig.node(near).await;
-    }
-    until("all to live", async || {
-        let clusters: Vec<Value> = rig.get("/v1/clusters").await;
-        clusters.iter().all(|one| one["nodes_alive"] == 1)
-    })
-    .await;
-    let upload = rig.upload(
-        "vault",
-        components::hello("x"),
-        Some("secrets = [\"KEY\"]"),
-        Some(r#"{"KEY":"hunter2"}"#),
-    );
-    let deployed: fdn_core::api::DeployResponse = rig.json(upload).await;
-    until("the far cluster to be left alone", async || {
-        let all = rig.apps_snapshot().await;
-        let spec = all.apps[0].spec.as_ref().expect("there");
-        let named = spec.holders.named();
-        named.is_some_and(|named| named.iter().all(|one| one.as_str() != "ap-south"))
-    })
-    .await;
-    (rig, deployed.digest)
-}
-
-/// How often something was refused to machines.
-fn refused(rig: &Rig, what: &str) -> u64 {
-    let refused = &rig.controller.state().metrics.edge.refused;
-    refused.with_label_values(&[what]).get()
-}
 
 async fn a_node_is_told_of_what_its_cluster_holds(backend: Backend) {
     let (rig, digest) = three_clusters(backend).await;
@@ -108,218 +58,6 @@ async fn a_node_is_told_of_what_its_cluster_holds(backend: Backend) {
     let before = refused(&rig, "artifact");
     assert_eq!(two.get(&artifact, None).await.0, 404);
     assert_eq!(refused(&rig, "artifact"), before);
-}
-
-async fn the_thief_of_a_nodes_key_gets_no_further(backend: Backend) {
-    let (rig, digest) = three_clusters(backend).await;
-    let honest = Member::join(&rig, Role::Node, "eu-west", "m-1").await;
-    let thief = Member::join(&rig, Role::Node, "ap-south", "m-2").await;
-    let mut wire = thief.connect(&[&rig]);
-    wire.up().await;
-    // Deploying: neither here nor with what the machine got when it joined.
-    assert_eq!(
-        wire.post("/v1/apps/vault/versions", &json!({})).await.0,
-        404
-    );
-    let call = rig.anonymous(Method::GET, "/v1/apps");
-    let call = call.bearer_auth(&thief.answer.node_token);
-    assert_eq!(rig.code(call).await, "FDN-2001");
-    // Another cluster's artifact.
-    let artifact = format!("/edge/v1/artifacts/{digest}");
-    assert_eq!(wire.get(&artifact, None).await.0, 403);
-    assert_eq!(refused(&rig, "artifact"), 1);
-    let compiled = format!("/edge/v1/compiled/{digest}/00");
-    assert_eq!(wire.get(&compiled, None).await.0, 403);
-    assert_eq!(refused(&rig, "compiled"), 1);
-    // Reports for others.
-    let elsewhere = fdn_core::message::NodeStatus {
-        cluster: "eu-west".parse().expect("a cluster"),
-        ..thief.status()
-    };
-    let demand = DemandReport {
-        server: "m-2".to_owned(),
-        entries: Vec::new(),
-    };
-    let rtt = RttReport {
-        node: honest.name.clone(),
-        ..round_trips("m-2", "ap-south")
-    };
-    let desired = AppDesired {
-        app: "vault".parse().expect("app"),
-        revision: Revision(1_000_000),
-        spec: None,
-    };
-    for (n, message) in [
-        Message::NodeStatus(Box::new(honest.status())),
-        Message::NodeStatus(Box::new(elsewhere)),
-        Message::DemandReport(demand),
-        Message::RttReport(rtt),
-        Message::AppDesired(desired),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        assert_eq!(wire.report(message).await, 403, "report {n}");
-        assert_eq!(refused(&rig, "report"), n as u64 + 1);
-    }
-    // Usage for apps that its cluster never served, and in another's name.
-    let own = usage::sums_of("vault", 1, "m-2");
-    let others = usage::sums_of("vault", 2, "m-1");
-    for sums in [own, others] {
-        assert_eq!(wire.post("/edge/v1/usage/sums", &sums).await.0, 403);
-    }
-    let records = usage::records_of("vault", 3, "m-2");
-    assert_eq!(wire.post("/edge/v1/usage/records", &records).await.0, 403);
-    assert_eq!(refused(&rig, "usage"), 3);
-    // To be the head in another's name; that of another cluster there is no way to ask for.
-    let lease = LeaseRequest {
-        node: honest.name.clone(),
-        epoch: None,
-        ttl_ms: 1000,
-    };
-    assert_eq!(wire.post("/edge/v1/lease", &lease).await.0, 403);
-    assert_eq!(refused(&rig, "lease"), 1);
-    // Another's certificate, by one's own key and by that of the other.
-    for key in [&thief.key, &honest.key] {
-        let (serial, at) = (&honest.answer.identity.serial, fdn_service::now());
-        let text = RenewRequest::signed_text(serial, at, &addresses(1));
-        let renewal = RenewRequest {
-            serial: serial.clone(),
-            at,
-            addresses: addresses(1),
-            signature: key.sign(&text).expect("signed"),
-        };
-        assert_eq!(wire.post("/edge/v1/renew", &renewal).await.0, 403);
-    }
-    assert_eq!(refused(&rig, "renew"), 2);
-    // What is its own is taken, and an app that is not is left out.
-    let mut status = thief.status();
-    status.apps = vec![serde_json::from_value(json!({
-        "app": "vault", "revision": 1, "phase": { "phase": "ready" }, "invocations": 1, "errors": 0, "execution_mean": 1.0
-    }))
-    .expect("a state")];
-    assert_eq!(
-        wire.report(Message::NodeStatus(Box::new(status))).await,
-        204
-    );
-    assert_eq!(refused(&rig, "status_app"), 1);
-    let lease = LeaseRequest {
-        node: thief.name.clone(),
-        ..lease
-    };
-    let (status, got) = wire.post("/edge/v1/lease", &lease).await;
-    assert_eq!((status, &got["holder"]), (200, &json!("m-2")));
-}
-
-async fn the_thief_of_a_nodes_key_moves_no_users(backend: Backend) {
-    let (rig, _) = three_clusters(backend).await;
-    let thief = Member::join(&rig, Role::Node, "ap-south", "m-2").await;
-    let mut wire = thief.connect(&[&rig]);
-    wire.up().await;
-    // Users and controllers sent to an address of its choice.
-    let elsewhere = "169.254.169.254:80".parse().expect("address");
-    let gateway = fdn_core::message::NodeStatus {
-        gateway: elsewhere,
-        ..thief.status()
-    };
-    let admin = fdn_core::message::NodeStatus {
-        admin: elsewhere,
-        ..thief.status()
-    };
-    for status in [gateway, admin] {
-        let status = Message::NodeStatus(Box::new(status));
-        assert_eq!(wire.report(status).await, 403);
-    }
-    assert_eq!(refused(&rig, "address"), 2);
-    let (serial, at) = (&thief.answer.identity.serial, fdn_service::now());
-    let text = RenewRequest::signed_text(serial, at, &addresses(2));
-    let renewal = RenewRequest {
-        serial: serial.clone(),
-        at,
-        addresses: addresses(2),
-        signature: thief.key.sign(&text).expect("signed"),
-    };
-    let (_, problem) = wire.post("/edge/v1/renew", &renewal).await;
-    assert_eq!(problem["code"], "FDN-7008", "{problem}");
-    // Its cluster is where the operator said, wherever it says it is.
-    let mut status = thief.status();
-    (status.region, status.location) = (
-        "moon".parse().expect("a region"),
-        fdn_core::GeoPoint::new(53.35, -6.26).expect("a position"),
-    );
-    let status = Message::NodeStatus(Box::new(status));
-    assert_eq!(wire.report(status).await, 204);
-    let known = rig
-        .controller
-        .state()
-        .live
-        .lock()
-        .expect("whole")
-        .clusters();
-    let far = known.get(&thief.cluster.parse().expect("a cluster"));
-    let (region, location) = far.expect("there");
-    assert_eq!(region.as_str(), "eu");
-    assert_eq!(
-        *location,
-        fdn_core::GeoPoint::new(-33.9, 151.2).expect("a position")
-    );
-}
-
-fn round_trips(node: &str, cluster: &str) -> RttReport {
-    RttReport {
-        node: node.parse().expect("a node"),
-        cluster: cluster.parse().expect("a cluster"),
-        samples: Vec::new(),
-        links: Vec::new(),
-    }
-}
-
-async fn the_thief_of_a_dns_servers_key_gets_no_further(backend: Backend) {
-    let (rig, digest) = three_clusters(backend).await;
-    let thief = Member::join(&rig, Role::Dns, "eu-west", "d-1").await;
-    let mut wire = thief.connect(&[&rig]);
-    let revision = rig.dns_snapshot().await.revision;
-    let (frames, _) = wire.until(revision).await;
-    assert!(
-        frames
-            .iter()
-            .any(|frame| matches!(frame, Frame::Bindings(_)))
-    );
-    assert!(
-        frames
-            .iter()
-            .any(|frame| matches!(frame, Frame::Network(_)))
-    );
-    assert!(!frames.iter().any(|frame| matches!(frame, Frame::App(_))));
-    let all = serde_json::to_string(&frames).expect("JSON");
-    assert!(!all.contains("hunter2"));
-    // Its own cluster's nodes hold the app; it does not.
-    let artifact = format!("/edge/v1/artifacts/{digest}");
-    assert_eq!(wire.get(&artifact, None).await.0, 403);
-    let status = node_at("d-1", "eu-west", 53.35, -6.26);
-    let demand = |server: &str| {
-        Message::DemandReport(DemandReport {
-            server: server.to_owned(),
-            entries: Vec::new(),
-        })
-    };
-    for message in [
-        Message::NodeStatus(Box::new(status)),
-        Message::RttReport(round_trips("d-1", "eu-west")),
-        demand("d-2"),
-    ] {
-        assert_eq!(wire.report(message).await, 403);
-    }
-    assert_eq!(refused(&rig, "report"), 3);
-    let sums = usage::sums_of("vault", 1, "d-1");
-    assert_eq!(wire.post("/edge/v1/usage/sums", &sums).await.0, 403);
-    let lease = LeaseRequest {
-        node: thief.name.clone(),
-        epoch: None,
-        ttl_ms: 1000,
-    };
-    assert_eq!(wire.post("/edge/v1/lease", &lease).await.0, 403);
-    assert_eq!(wire.report(demand("d-1")).await, 204);
 }
 
 async fn a_removed_machine_is_cut_off(backend: Backend) {
@@ -584,4 +322,105 @@ async fn a_controller_that_falls_silent_is_left_for_another() {
         "{snapshots} {frames:?}"
     );
     assert!(came(1 - first) > 0);
+}
+
+mod soak {
+    #![allow(clippy::print_stdout, reason = "what was measured is told")]
+
+    use std::time::{Duration, Instant};
+
+    use fdn_core::NodeId;
+    use fdn_link::Told;
+
+    use super::*;
+
+    on_both!(a_removed_machine_is_out_within_two_seconds);
+
+    /// What `fdn node remove` promises, from its answer on.
+    const PROMISED: Duration = Duration::from_secs(2);
+
+    /// Waits until a machine has no connection, and until it knows that it was removed and forgets what it holds; when that was.
+    async fn gone(wire: &mut Wire) -> (Instant, Instant) {
+        let mut connected = wire.connection.feed.connected.clone();
+        let cut = connected.wait_for(|up| !*up);
+        let cut = tokio::time::timeout(wait::PATIENCE, cut).await;
+        drop(cut.expect("in time").expect("the link lives"));
+        let cut = Instant::now();
+        wire.removed().await;
+        (cut, Instant::now())
+    }
+
+    /// Waits until another machine is told that this one's certificate no longer counts; when that was.
+    async fn told(witness: &mut Wire, name: &NodeId) -> Instant {
+        let heard = async {
+            loop {
+                let frames = match witness.told().await {
+                    Told::Change(frame) => vec![frame],
+                    Told::Snapshot(_, frames) => frames,
+                    Told::At(_) | Told::Removed => continue,
+                };
+                let names = frames.iter().any(|frame| match frame {
+                    Frame::Fleet(fleet) => fleet.revoked.iter().any(|one| one.node == *name),
+                    _ => false,
+                });
+                if names {
+                    return Instant::now();
+                }
+            }
+        };
+        let heard = tokio::time::timeout(wait::PATIENCE, heard).await;
+        heard.expect("told in time")
+    }
+
+    /// The machine has a connection to each of two controllers, of which one is asked to remove it.
+    async fn a_removed_machine_is_out_within_two_seconds(backend: Backend) {
+        let asked = Rig::start_with(backend, |_| {}).await;
+        asked.cluster("eu-west").await;
+        let other = Rig::start_on(
+            asked.settings.clone(),
+            Arc::clone(&asked.broker),
+            Arc::clone(&asked.folder),
+        )
+        .await;
+        let stays = Member::join(&asked, Role::Node, "eu-west", "stays").await;
+        let mut witness = stays.connect(&[&other]);
+        witness.up().await;
+        for n in 0..20 {
+            let (broker, role, path) = match n % 4 {
+                0 => ("there", Role::Node, "nodes"),
+                1 => ("away", Role::Node, "nodes"),
+                2 => ("there", Role::Dns, "dns-servers"),
+                _ => ("away", Role::Dns, "dns-servers"),
+            };
+            let name = format!("m-{n}");
+            let member = Member::join(&asked, role, "eu-west", &name).await;
+            let mut wires = [member.connect(&[&asked]), member.connect(&[&other])];
+            for wire in &mut wires {
+                wire.up().await;
+            }
+            if broker == "away" {
+                asked.broker.down();
+            }
+            let removed = asked.request(Method::DELETE, &format!("/v1/{path}/{name}"));
+            assert_eq!(removed.send().await.expect("an answer").status(), 204);
+            let began = Instant::now();
+            let [here, there] = &mut wires;
+            let (here, there, heard) =
+                tokio::join!(gone(here), gone(there), told(&mut witness, &member.name));
+            let after = |at: Instant| at.saturating_duration_since(began);
+            let [cut, knows] = [here.0.max(there.0), here.1.max(there.1)].map(after);
+            let heard = after(heard);
+            println!(
+                "{backend:?}, {role:?}, broker {broker}: cut {cut:?}, it knows {knows:?}, others know {heard:?}"
+            );
+            assert!(cut < PROMISED && knows < PROMISED && heard < PROMISED);
+            // No handshake succeeds, with either of them.
+            for rig in [&asked, &other] {
+                let mut late = member.connect(&[rig]);
+                late.removed().await;
+                assert!(!*late.connection.feed.connected.borrow());
+            }
+            asked.broker.up();
+        }
+    }
 }

@@ -5,10 +5,10 @@ use fdn_core::enrol::Role;
 use fdn_core::{Digest, DurationMs};
 use fdn_testkit::components;
 use reqwest::Method;
-use reqwest::multipart::{Form, Part};
 use serde_json::{Value, json};
 
 use crate::edge_member::{Member, Wire};
+use crate::forms::{MANIFEST, image, upload};
 use crate::machines::until;
 use crate::rig::{Backend, Rig, on_both, two_regions};
 
@@ -16,15 +16,6 @@ on_both!(
     a_node_fetches_all_that_it_is_told_to_serve,
     a_controller_that_has_not_heard_of_a_version_asks_the_database,
 );
-
-const MANIFEST: &str = r#"
-expected = "40ms"
-[[forms]]
-name = "image"
-runtime = "docker"
-expected = "8ms"
-cold_start = "100ms"
-"#;
 
 /// Two clusters with a node each.
 async fn two_clusters(rig: &Rig) {
@@ -48,14 +39,8 @@ async fn speak(rig: &Rig) {
 
 /// A version of `hello` that is a component, and an image as another form; the digests of both.
 async fn two_forms(rig: &Rig) -> [Digest; 2] {
-    let component = Part::bytes(components::hello("one")).file_name("component.wasm");
-    let image = format!("ghcr.io/acme/hello@{}", Digest::of(b"manifest"));
-    let form = Form::new()
-        .text("manifest", MANIFEST)
-        .part("component", component)
-        .text("form.image", image);
-    let upload = rig.request(Method::POST, "/v1/apps/hello/versions");
-    let deployed: DeployResponse = rig.json(upload.multipart(form)).await;
+    let both = upload(rig, MANIFEST, &[("form.image", image())]);
+    let deployed: DeployResponse = rig.json(both).await;
     let all = rig.apps_snapshot().await;
     let spec = all.apps[0].spec.as_ref().expect("there");
     [deployed.digest, spec.functions[0].forms[0].digest]

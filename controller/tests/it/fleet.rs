@@ -4,9 +4,9 @@ use fdn_core::account::AuditRecord;
 use fdn_core::api::NodeInfo;
 use fdn_core::device::{DeviceState, DeviceStatus};
 use fdn_core::enrol::{EnrolResponse, NodeAddresses, NodeIdentity, RenewRequest, RenewResponse};
-use fdn_core::fleet::{ClusterDetail, JoinTokenInfo, NodeDetail, NodeState};
+use fdn_core::fleet::{ClusterDetail, FleetDesired, JoinTokenInfo, NodeDetail, NodeState};
 use fdn_core::message::{Channel, Message, NodeStatus};
-use fdn_core::{NodeId, Timestamp};
+use fdn_core::{DurationMs, NodeId, Timestamp};
 use fdn_service::pki::{Facts, NodeKey};
 use reqwest::Method;
 use serde_json::json;
@@ -20,6 +20,7 @@ on_both!(
     a_certificate_is_renewed_by_its_key,
     several_controllers_share_one_authority,
     a_device_is_put_back_into_service_once,
+    telling_machines_parses_no_status_twice,
 );
 
 #[allow(
@@ -357,4 +358,57 @@ async fn a_device_is_put_back_into_service_once(backend: Backend) {
         2,
         "the third time there was nothing to do"
     );
+}
+
+async fn telling_machines_parses_no_status_twice(backend: Backend) {
+    let rig = Rig::start_with(backend, |settings| {
+        settings.planner.status_write_interval = DurationMs::from_secs(3600);
+    })
+    .await;
+    let mut agents = rig.broker.listen(Channel::Changes).await;
+    rig.cluster("eu-1").await;
+    let says = |name: &str, port: u16| NodeStatus {
+        stage_calls: Some(([127, 0, 1, 1], port).into()),
+        ..node_at(name, "eu-1", 53.35, -6.26)
+    };
+    rig.node(says("n-1", 9001)).await;
+    rig.node(says("n-2", 9002)).await;
+    let state = rig.controller.state();
+    let read = || state.metrics.plans.statuses.get();
+    until("both statuses to be read", async || read() == 2).await;
+    // Whoever parses them again fails.
+    let mut connection = state.store.read().await.expect("connected");
+    let done = sqlx::query("UPDATE node_status SET status = 'no status'")
+        .execute(&mut *connection)
+        .await
+        .expect("changed");
+    assert_eq!(done.rows_affected(), 2);
+    drop(connection);
+
+    let drain = rig.request(Method::POST, "/v1/nodes/n-1/drain");
+    let _: NodeDetail = rig.json(drain).await;
+    let fleet = loop {
+        // Where they take stage calls may have been told before.
+        match next_of(&mut agents, "fleet_desired").await.message {
+            Message::FleetDesired(fleet) if !fleet.cordoned.is_empty() => break fleet,
+            _ => {}
+        }
+    };
+    let ports = |fleet: &FleetDesired| {
+        let all = fleet.stage_calls.values().flatten();
+        all.map(std::net::SocketAddr::port).collect::<Vec<_>>()
+    };
+    assert_eq!(ports(&fleet), [9001, 9002]);
+    let snapshot = rig.apps_snapshot().await.fleet.expect("told");
+    assert_eq!(ports(&snapshot), [9001, 9002]);
+    assert_eq!(read(), 2);
+
+    // What is new is read, and by one of them for all.
+    rig.node(says("n-3", 9003)).await;
+    until("the third status to be told", async || {
+        let snapshot = rig.apps_snapshot().await.fleet.expect("told");
+        ports(&snapshot) == [9001, 9002, 9003]
+    })
+    .await;
+    assert_eq!(read(), 3);
 }

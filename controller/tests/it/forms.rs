@@ -29,7 +29,8 @@ on_both!(
     artifacts_of_forms_are_kept_with_their_version,
 );
 
-const MANIFEST: &str = r#"
+/// Of a component with an image as another form.
+pub(crate) const MANIFEST: &str = r#"
 expected = "40ms"
 [[forms]]
 name = "image"
@@ -38,7 +39,7 @@ expected = "8ms"
 cold_start = "100ms"
 "#;
 
-fn image() -> String {
+pub(crate) fn image() -> String {
     format!("ghcr.io/acme/thumbs@{}", Digest::of(b"manifest"))
 }
 
@@ -47,7 +48,7 @@ fn name(text: &str) -> FormName {
 }
 
 /// An upload of a component, with the artifacts of other forms.
-fn upload(rig: &Rig, manifest: &str, forms: &[(&str, String)]) -> RequestBuilder {
+pub(crate) fn upload(rig: &Rig, manifest: &str, forms: &[(&str, String)]) -> RequestBuilder {
     let component = Part::bytes(components::hello("x")).file_name("component.wasm");
     let mut form = Form::new()
         .text("manifest", manifest.to_owned())

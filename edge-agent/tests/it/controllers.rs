@@ -1,5 +1,6 @@
 //! What only controllers may ask of a node: they are answered, and everybody else is refused, counted and named.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use fdn_core::Timestamp;
@@ -14,6 +15,7 @@ use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
 use rustls::sign::CertifiedKey;
 
+use crate::support::killable::Killable;
 use crate::support::{FakeController, Network, asker};
 
 /// What controllers ask.
@@ -211,4 +213,28 @@ async fn a_controllers_certificate_that_was_revoked_counts_no_more() {
     .await;
     assert!(counted(&network, &agent, "logs", "forbidden").await >= 1.0);
     agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_agents_at_one_port_for_controllers_are_told_what_to_change() {
+    let network = Network::start().await;
+    let first = Box::pin(network.agent(network.settings("eu-west-2"))).await;
+    let port = first.controller_port().expect("it listens");
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    // Everywhere, as where nothing is set, is there as well.
+    for listen in [address, SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))] {
+        let second = Killable::with(&network, |settings| settings.workflows.listen = listen);
+        let mut process = second.spawn();
+        let status = wait::until("the second agent to end", async || {
+            process.ended().ok_or_else(|| process.log())
+        })
+        .await;
+        let log = process.log();
+        assert_eq!(status.code(), Some(1), "{log}");
+        let taken = format!(
+            "{listen} is already taken by another program; stop it or choose another address with workflows.listen, the port for controllers"
+        );
+        assert!(log.contains(&taken), "{log}");
+    }
+    first.stop().await;
 }

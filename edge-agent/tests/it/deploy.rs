@@ -1,5 +1,6 @@
 //! From desired state to a served call, and from one version to the next.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -390,6 +391,75 @@ async fn variables_and_secrets_reach_the_function() {
         "a secret lies on disk in the clear"
     );
     agent.stop().await;
+}
+
+/// Whether a file below `folder` holds this text.
+fn lies_on_disk(folder: &Path, text: &str) -> bool {
+    let entries = std::fs::read_dir(folder).expect("a folder");
+    entries.into_iter().any(|entry| {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            return lies_on_disk(&path, text);
+        }
+        // What is replaced meanwhile is found under its own name.
+        let octets = std::fs::read(&path).unwrap_or_default();
+        octets.windows(text.len()).any(|at| at == text.as_bytes())
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sealed_secrets_leave_the_disk_with_their_app() {
+    let network = Network::start().await;
+    let settings = network.settings("eu-west-1");
+    let agent = network.agent(settings.clone()).await;
+    let apps = ["leaves", "goes-unseen", "stays"];
+    for app in apps {
+        let manifest = Manifest {
+            secrets: ["API_KEY".parse().expect("name")].into(),
+            ..Manifest::default()
+        };
+        let component = components::env_dump("API_KEY");
+        network.deploy(app, 1, &component, manifest).await;
+        network.until_text(&agent, app, "secret of API_KEY").await;
+    }
+    let data = &settings.data;
+    let kept = std::fs::read(data.join("state/apps.json")).expect("state");
+    let kept: serde_json::Value = serde_json::from_slice(&kept).expect("JSON");
+    let sealed = apps.map(|app| {
+        let function = &kept["apps"][app]["wanted"]["spec"]["functions"][0];
+        let sealed = function["secrets"]["API_KEY"].as_str();
+        sealed.expect("a sealed value").to_owned()
+    });
+    let lie = || sealed.each_ref().map(|one| lies_on_disk(data, one));
+    let until = async |expected: [bool; 3]| {
+        wait::until(
+            "the disk to hold the secrets of what is there",
+            async || {
+                let lie = lie();
+                if lie == expected {
+                    Ok(())
+                } else {
+                    Err(format!("{lie:?}"))
+                }
+            },
+        )
+        .await;
+    };
+    assert_eq!(lie(), [true; 3]);
+    network.delete("leaves").await;
+    until([false, true, true]).await;
+    // One that leaves while the node is away: it is missing in the snapshot that comes then.
+    agent.stop().await;
+    assert_eq!(lie(), [false, true, true]);
+    network.delete("goes-unseen").await;
+    let agent = network.agent(settings.clone()).await;
+    until([false, false, true]).await;
+    network
+        .until_text(&agent, "stays", "secret of API_KEY")
+        .await;
+    agent.stop().await;
+    assert_eq!(lie(), [false, false, true]);
+    assert!(!lies_on_disk(data, "secret of API_KEY"), "in the clear");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -82,6 +82,11 @@ pub enum EnrolError {
     /// The certificate shown for renewal does not count.
     #[error("{0}; join again with a new join token: fdn node token")]
     Certificate(&'static str),
+    /// The next certificate is asked for another address.
+    #[error(
+        "the machine's gateway or admin address has another host than it joined with; join again with a new join token: fdn node token"
+    )]
+    Moved,
     /// The next certificate is there already, or not due.
     #[error(
         "the certificate is not due for renewal, or was renewed already; ask again in {wait_s} s"
@@ -122,7 +127,7 @@ impl Coded for EnrolError {
             Self::Elsewhere { .. } | Self::Role { .. } => ErrorCode::JoinElsewhere,
             Self::NameTaken { .. } => ErrorCode::NodeNameTaken,
             Self::Request(_) => ErrorCode::CsrInvalid,
-            Self::Certificate(_) | Self::TooSoon { .. } | Self::Clock { .. } => {
+            Self::Certificate(_) | Self::Moved | Self::TooSoon { .. } | Self::Clock { .. } => {
                 ErrorCode::CertificateRefused
             }
             Self::AtWork { .. } => ErrorCode::NodeAtWork,

@@ -199,9 +199,7 @@ pub(super) fn moved(
         a.ip().to_canonical() == b.ip().to_canonical()
     };
     if !same(known.gateway, asked.gateway) || !same(known.admin, asked.admin) {
-        return Err(EnrolError::Certificate(
-            "the machine's gateway or admin address has another host than it joined with",
-        ));
+        return Err(EnrolError::Moved);
     }
     Ok(NodeAddresses {
         names: known.names.clone(),

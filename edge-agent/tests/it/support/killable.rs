@@ -21,6 +21,11 @@ pub(crate) struct Killable {
 
 impl Killable {
     pub(crate) fn new(network: &Network) -> Self {
+        Self::with(network, |_| {})
+    }
+
+    /// The same with other settings.
+    pub(crate) fn with(network: &Network, change: impl FnOnce(&mut Settings)) -> Self {
         let local = std::net::IpAddr::V4(Ipv4Addr::LOCALHOST);
         let gateway = SocketAddr::new(local, ports::local());
         let mut settings: Settings = network.settings("eu-west-1");
@@ -33,6 +38,7 @@ impl Killable {
         settings.tls.certificate = Some(files.certificate);
         settings.tls.key = Some(files.key);
         settings.usage.seal_after = DurationMs::from_millis(20);
+        change(&mut settings);
         let config = network.folder.path().join("agent.toml");
         std::fs::write(&config, toml::to_string(&settings).expect("TOML")).expect("written");
         Self {

@@ -1,0 +1,297 @@
+//! An app whose calls hang at something slow: it holds what one app may hold of a node's places, and the calls of others go on as before.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fdn_core::manifest::Manifest;
+use fdn_core::{DurationMs, ErrorCode};
+use fdn_edge_agent::{Agent, Settings};
+use fdn_service::http_client;
+use fdn_testkit::{components, wait};
+use futures::{StreamExt as _, stream};
+use reqwest::{Client, RequestBuilder};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::support::{Network, host, problem};
+
+/// Longer than any of these tests: nothing that hangs ends by itself.
+const LONG: DurationMs = DurationMs::from_secs(600);
+
+/// A server that takes requests and answers none before it is let go.
+struct Slow {
+    authority: String,
+    go: watch::Sender<bool>,
+    open: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Slow {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let authority = listener.local_addr().expect("an address").to_string();
+        let (go, gone) = watch::channel(false);
+        let counts: [Arc<AtomicUsize>; 2] = Default::default();
+        let [open, most] = counts.clone();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let ([open, most], mut gone) = (counts.clone(), gone.clone());
+                tokio::spawn(async move {
+                    let mut request = Vec::new();
+                    while !request.ends_with(b"\r\n\r\n") {
+                        match stream.read_buf(&mut request).await {
+                            Ok(read) if read > 0 => {}
+                            // It was only looked whether somebody is there.
+                            _ => return,
+                        }
+                    }
+                    most.fetch_max(open.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    let went = gone.wait_for(|gone| *gone).await.is_ok();
+                    open.fetch_sub(1, Ordering::SeqCst);
+                    if went {
+                        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nslow";
+                        // Whoever asked may have left.
+                        drop(stream.write_all(answer).await);
+                    }
+                });
+            }
+        });
+        Self {
+            authority,
+            go,
+            open,
+            most,
+        }
+    }
+
+    /// A component that asks this server.
+    fn asked(&self) -> (Vec<u8>, Manifest) {
+        let manifest = Manifest {
+            allowed_hosts: [self.authority.parse().expect("a host")].into(),
+            ..Manifest::default()
+        };
+        (components::outbound(&self.authority), manifest)
+    }
+}
+
+/// A node with so many places, of which one app may take three quarters, and functions reach this machine.
+fn settings(network: &Network, slots: u32) -> Settings {
+    let mut settings = network.settings("n-1");
+    settings.admission.slots = slots;
+    settings.admission.waiting = 4;
+    settings.runtime.max_instances = slots + slots / 2;
+    settings.runtime.private_networks = vec!["127.0.0.0/8".parse().expect("a prefix")];
+    settings
+}
+
+/// Deploys an app of others, and waits until it answers.
+async fn deploy(
+    network: &Network,
+    agent: &Agent,
+    (app, text): (&str, &str),
+    (component, manifest): (Vec<u8>, Manifest),
+) {
+    network.deploy(app, 1, &component, manifest).await;
+    network.until_text(agent, app, text).await;
+}
+
+/// Deploys the app that hangs. Its first calls are held until it is ready.
+async fn deploy_hanging(network: &Network, (component, manifest): (Vec<u8>, Manifest)) {
+    let patient = Manifest {
+        timeout: LONG,
+        ..manifest
+    };
+    network.deploy("hangs", 1, &component, patient).await;
+}
+
+fn hello() -> (Vec<u8>, Manifest) {
+    (components::hello("hi"), Manifest::default())
+}
+
+/// Sleeps as long as its path says, and so not when the node tries it.
+fn sleeping() -> (Vec<u8>, Manifest) {
+    (components::waiting(), Manifest::default())
+}
+
+/// Calls of the app `hangs`: those that hold their places, and those that wait for these.
+struct Hanging(JoinSet<reqwest::Response>);
+
+impl Hanging {
+    /// Calls it until it holds `share` places, has three calls waiting for them, and is refused more.
+    async fn start(network: &Network, agent: &Agent, share: usize) -> Self {
+        let client = http_client::build(LONG.as_duration()).expect("a client");
+        let mut calls = JoinSet::new();
+        // Three of the four calls that may wait, as of the places.
+        for _ in 0..share + 3 + 5 {
+            let call = patient(&client, agent).send();
+            calls.spawn(async move { call.await.expect("an answer") });
+        }
+        for _ in 0..5 {
+            let refused = tokio::time::timeout(wait::PATIENCE, calls.join_next()).await;
+            let refused = refused.expect("in time").expect("one of them");
+            let refused = refused.expect("no panic");
+            assert_eq!(refused.status(), 429);
+            assert_eq!(problem(refused).await.code, ErrorCode::TooManyAtOnce);
+        }
+        let hanging = Self(calls);
+        hanging.until_busy(network, agent, share).await;
+        hanging
+    }
+
+    async fn until_busy(&self, network: &Network, agent: &Agent, calls: usize) {
+        wait::until("calls to hang", async || {
+            match network.metric(agent, "fdn_agent_calls_busy").await {
+                Some(busy) if busy == calls as f64 => Ok(()),
+                busy => Err(format!("{busy:?} of {calls}")),
+            }
+        })
+        .await;
+    }
+
+    /// Whether all of them are still waiting for what they asked.
+    fn all_hang(&mut self) -> bool {
+        self.0.try_join_next().is_none()
+    }
+
+    /// Their clients leave.
+    async fn leave(mut self, network: &Network, agent: &Agent) {
+        self.0.abort_all();
+        self.until_busy(network, agent, 0).await;
+    }
+}
+
+/// A call that hangs.
+fn patient(client: &Client, agent: &Agent) -> RequestBuilder {
+    let url = format!("http://{}/600000", agent.gateway_address());
+    client.get(url).header(reqwest::header::HOST, host("hangs"))
+}
+
+/// What so many calls of an app are answered, `at_once` at a time, and how long each took.
+async fn called(
+    network: &Network,
+    agent: &Agent,
+    app: &str,
+    (calls, at_once): (usize, usize),
+) -> Vec<(u16, std::time::Duration)> {
+    let all = stream::iter(0..calls).map(|_| async {
+        let began = std::time::Instant::now();
+        let answer = network.get(agent, app, "/").send().await;
+        let answer = answer.expect("an answer");
+        let status = answer.status().as_u16();
+        answer.bytes().await.expect("a body");
+        (status, began.elapsed())
+    });
+    all.buffer_unordered(at_once).collect().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_are_answered_while_all_calls_of_an_app_hang_at_a_slow_server() {
+    let network = Network::start().await;
+    let agent = network.agent(settings(&network, 8)).await;
+    let (slow, quick) = (Slow::start().await, Slow::start().await);
+    quick.go.send_replace(true);
+    deploy_hanging(&network, slow.asked()).await;
+    deploy(&network, &agent, ("hello", "hi"), hello()).await;
+    deploy(&network, &agent, ("asks", "slow"), quick.asked()).await;
+    let mut hanging = Hanging::start(&network, &agent, 6).await;
+    assert_eq!(slow.open.load(Ordering::SeqCst), 6);
+    // Four at a time on the two places that are left: they wait for each other, and none of them for what hangs.
+    for app in ["hello", "asks"] {
+        let answers = called(&network, &agent, app, (200, 4)).await;
+        assert!(
+            answers.iter().all(|(status, _)| *status == 200),
+            "{app}: {answers:?}"
+        );
+    }
+    assert!(hanging.all_hang(), "none of them has ended meanwhile");
+    assert_eq!(slow.open.load(Ordering::SeqCst), 6);
+    slow.go.send_replace(true);
+    for answer in hanging.0.join_all().await {
+        assert_eq!(answer.status(), 200);
+        assert_eq!(answer.text().await.expect("a body"), "slow");
+    }
+    assert_eq!(slow.most.load(Ordering::SeqCst), 6, "its share, never more");
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_are_answered_while_all_calls_of_an_app_sleep() {
+    let network = Network::start().await;
+    let agent = network.agent(settings(&network, 8)).await;
+    deploy_hanging(&network, sleeping()).await;
+    deploy(&network, &agent, ("hello", "hi"), hello()).await;
+    let mut hanging = Hanging::start(&network, &agent, 6).await;
+    let answers = called(&network, &agent, "hello", (200, 4)).await;
+    assert!(
+        answers.iter().all(|(status, _)| *status == 200),
+        "{answers:?}"
+    );
+    assert!(hanging.all_hang(), "none of them has ended meanwhile");
+    hanging.leave(&network, &agent).await;
+    agent.stop().await;
+}
+
+mod soak {
+    #![allow(clippy::print_stdout, reason = "what was measured is told")]
+
+    use std::time::Duration;
+
+    use super::*;
+
+    /// On top of twice the time alone: here clients, node and server share a machine of few cores, whose scheduler alone makes one call in a hundred
+    /// wait for some milliseconds, and a call that takes one or two has no more to double.
+    const FLOOR: Duration = Duration::from_millis(5);
+
+    /// The 99th percentile of what calls took; all were answered well.
+    fn p99(calls: Vec<(u16, Duration)>) -> Duration {
+        assert!(calls.iter().all(|(status, _)| *status == 200), "{calls:?}");
+        let mut times: Vec<_> = calls.into_iter().map(|(_, time)| time).collect();
+        times.sort_unstable();
+        times[times.len() * 99 / 100]
+    }
+
+    fn median(mut of: Vec<Duration>) -> Duration {
+        of.sort_unstable();
+        of[of.len() / 2]
+    }
+
+    /// The 99th percentile of an app's calls alone and beside calls that hang: the median of seven rounds, in turns, so that what else this machine
+    /// does concerns both.
+    async fn measured(network: &Network, agent: &Agent, app: &str) -> (Duration, Duration) {
+        let (mut alone, mut beside) = (Vec::new(), Vec::new());
+        called(network, agent, app, (200, 4)).await;
+        for _ in 0..7 {
+            alone.push(p99(called(network, agent, app, (500, 4)).await));
+            let mut hanging = Hanging::start(network, agent, 48).await;
+            beside.push(p99(called(network, agent, app, (500, 4)).await));
+            assert!(hanging.all_hang(), "none of them has ended meanwhile");
+            hanging.leave(network, agent).await;
+        }
+        (median(alone), median(beside))
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn others_take_at_most_twice_as_long_beside_an_app_that_hangs() {
+        let network = Network::start().await;
+        let agent = network.agent(settings(&network, 64)).await;
+        let (slow, quick) = (Slow::start().await, Slow::start().await);
+        quick.go.send_replace(true);
+        deploy(&network, &agent, ("hello", "hi"), hello()).await;
+        deploy(&network, &agent, ("asks", "slow"), quick.asked()).await;
+        for (what, hangs) in [("a slow server", slow.asked()), ("sleeps", sleeping())] {
+            deploy_hanging(&network, hangs).await;
+            for app in ["hello", "asks"] {
+                let (alone, beside) = measured(&network, &agent, app).await;
+                println!(
+                    "{app}: p99 {alone:?} alone, {beside:?} beside an app with 48 of 64 places, whose calls hang: {what}"
+                );
+                assert!(beside <= alone * 2 + FLOOR, "{app}, {what}");
+            }
+            // The next one is another app of that name, whose first calls are held.
+            network.delete("hangs").await;
+        }
+        agent.stop().await;
+    }
+}
