@@ -10,6 +10,7 @@ use fdn_core::{ClusterId, Timestamp};
 use fdn_service::health::Readiness;
 use fdn_service::seal::SealKey;
 use fdn_service::secret::{self, Secret};
+use sqlx::AnyConnection;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::Error;
@@ -29,9 +30,9 @@ use crate::reconcile::what_if;
 use crate::reconcile::world::{Asked, Measured, Terms, World};
 use crate::settings::Settings;
 use crate::singleton::Singletons;
-use crate::store::Store;
-use crate::store::node::node_status_list;
+use crate::store::node::{StageCalls, Statuses, node_status_list};
 use crate::store::rtt::{link_list, rtt_list};
+use crate::store::{Store, StoreError};
 use crate::upload::Uploads;
 use crate::vault::Vault;
 
@@ -57,6 +58,9 @@ pub struct State {
     pub oidc: Provider,
     /// What nodes say. The consumer writes, everybody reads.
     pub live: Mutex<Live>,
+    /// What nodes said, as far as it was read from the database. The planner takes what is new of it.
+    /// Locked while the database is read, by who has a connection already: nobody waits for one with it locked.
+    pub statuses: tokio::sync::Mutex<Statuses>,
     /// Demand that waits for the planner. The consumer adds, the planner takes.
     pub demand: Mutex<Demand>,
     /// What clients ask of each cluster, as it was last planned. The planner writes, explanations read.
@@ -152,6 +156,7 @@ impl State {
             logins: Logins::new(&settings.accounts),
             oidc: Provider::new()?,
             live: Mutex::new(live),
+            statuses: tokio::sync::Mutex::default(),
             demand: Mutex::new(Demand::new(settings.planner.demand_pending)),
             asked: Mutex::default(),
             learner: Mutex::new(Learner::new(settings.planner.learnt)),
@@ -183,6 +188,20 @@ impl State {
             proofs,
             token,
         })
+    }
+
+    /// Reads what nodes said since it was read last, whoever did that; where the nodes of each cluster take stage calls, as `connection` sees it.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub(crate) async fn read_statuses(
+        &self,
+        connection: &mut AnyConnection,
+    ) -> Result<StageCalls, StoreError> {
+        let mut statuses = self.statuses.lock().await;
+        let read = statuses.read(connection).await?;
+        self.metrics.plans.statuses.inc_by(read as u64);
+        Ok(statuses.stage_calls())
     }
 
     /// The network at this moment, as placement sees it.

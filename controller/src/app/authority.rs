@@ -22,7 +22,6 @@ use crate::store::enrolment::{
     CertificateRow, certificate_insert, certificate_list_revoked, cordon_list, enrolment_trim,
 };
 use crate::store::join_token::join_token_trim;
-use crate::store::node::{StatusRow, node_status_list, stage_calls};
 use crate::store::outbox::outbox_push;
 use crate::store::revision::{revision_lock, revision_next};
 use crate::store::{StoreError, in_transaction};
@@ -87,7 +86,7 @@ pub async fn ensure(state: &State, now: Timestamp) -> Result<(), Error> {
         // Of the first one nodes hear when they join.
         if !present.is_empty() {
             let revision = revision_next(&mut tx).await?;
-            tell(&mut tx, revision, now).await?;
+            tell(state, &mut tx, revision, now).await?;
         }
         Ok::<_, Error>(true)
     })?;
@@ -120,18 +119,15 @@ pub async fn keep(state: &State, now: Timestamp) -> Result<(), Error> {
 /// # Errors
 /// When the store fails.
 pub async fn fleet_desired(
+    state: &State,
     connection: &mut AnyConnection,
     revision: Revision,
     now: Timestamp,
 ) -> Result<FleetDesired, StoreError> {
-    let statuses = node_status_list(connection).await?.into_iter();
-    let told = statuses.filter_map(|StatusRow { status, .. }| {
-        let at = status.stage_calls?;
-        Some((status.cluster, at))
-    });
+    let stage_calls = state.read_statuses(connection).await?;
     Ok(FleetDesired {
         revision,
-        stage_calls: stage_calls(told),
+        stage_calls,
         cordoned: cordon_list(connection).await?,
         revoked: certificate_list_revoked(connection, now).await?,
         authorities: bundle(&authority_list(connection).await?, now),
@@ -144,11 +140,12 @@ pub async fn fleet_desired(
 /// # Errors
 /// When the store fails.
 pub async fn tell(
+    state: &State,
     connection: &mut AnyConnection,
     revision: Revision,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let fleet = fleet_desired(connection, revision, now).await?;
+    let fleet = fleet_desired(state, connection, revision, now).await?;
     outbox_push(connection, revision, Message::FleetDesired(fleet), now).await
 }
 

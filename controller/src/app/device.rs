@@ -41,7 +41,7 @@ pub async fn restore(
         revision_lock(&mut tx).await?;
         let revision = revision_next(&mut tx).await?;
         device_restore_put(&mut tx, node, device, revision, &actor.name, now).await?;
-        tell(&mut tx, revision, now).await?;
+        tell(state, &mut tx, revision, now).await?;
         let state_of = |restored: bool| Some(serde_json::json!({ "device": device, "restored": restored }));
         let states = (state_of(false), state_of(true));
         audit(&mut tx, actor, "node.restore-device", node, states, now).await?;

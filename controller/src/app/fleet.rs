@@ -312,7 +312,7 @@ pub async fn cordon(
             return Ok(None);
         }
         let revision = revision_next(&mut tx).await?;
-        tell(&mut tx, revision, now).await?;
+        tell(state, &mut tx, revision, now).await?;
         let state_of = |cordoned: bool| Some(serde_json::json!({ "cordoned": cordoned }));
         audit(&mut tx, actor, action, node, (state_of(!cordoned), state_of(cordoned)), now).await?;
         Ok::<_, Error>(Some(standing(&mut tx, after).await?))
@@ -355,7 +355,7 @@ pub async fn remove(
         device_restore_forget(&mut tx, node).await?;
         lease_end(&mut tx, node, now).await?;
         node_delete(&mut tx, node).await?;
-        tell(&mut tx, revision, now).await?;
+        tell(state, &mut tx, revision, now).await?;
         let before = serde_json::json!({ "cluster": detail.info.cluster, "state": detail.info.state });
         audit(&mut tx, actor, "node.remove", node, (Some(before), None), now).await?;
         Ok::<_, Error>(standing(&mut tx, after).await?)
@@ -416,7 +416,7 @@ pub async fn dns_remove(
         })?;
         enrolment_remove(&mut tx, server, now).await?;
         certificate_revoke(&mut tx, server, now).await?;
-        tell(&mut tx, revision, now).await?;
+        tell(state, &mut tx, revision, now).await?;
         let before = serde_json::json!({ "cluster": row.cluster });
         audit(&mut tx, actor, "dns.remove", server, (Some(before), None), now).await
     })?;

@@ -46,7 +46,7 @@ pub async fn apps(
         secrets::fill(state, tx, &mut desired).await?;
         apps.push(desired);
     }
-    let fleet = fleet_desired(tx, revision, fdn_service::now()).await?;
+    let fleet = fleet_desired(state, tx, revision, fdn_service::now()).await?;
     let used = quota_used(tx, fdn_service::now()).await?;
     Ok(AppsSnapshot {
         revision,

@@ -189,7 +189,7 @@ async fn admit(
     let seeds = seeds(tx, &enrolment.cluster, &enrolment.node).await?;
     if revoked > 0 || cordoned {
         revision = revision_next(tx).await?;
-        tell(tx, revision, now).await?;
+        tell(state, tx, revision, now).await?;
     }
     let actor = actor.known_as(format!("join token {}", token.id));
     let before = holder.map(|had| serde_json::json!({ "cluster": had.enrolment.cluster }));
