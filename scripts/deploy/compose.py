@@ -4,22 +4,37 @@
     scripts/deploy/compose.py PROGRAMS
 
 On an engine of its own: images are made, secrets too, all services start, a function is deployed and called through each gateway and by the
-answers of DNS. Each service is killed in turn and comes back; what was deployed outlives `down` and `up`. There is no registry here: the images
+answers of DNS. No container has another service's secret. Each service is killed in turn and comes back; all are upgraded while clients call, as
+docs/operations/upgrade.md says; what was deployed outlives `down` and `up`. There is no registry here: the images
 of PostgreSQL and RabbitMQ are Debian's packages of them with entry points that do what the official ones do, as far as the compose file relies on
 it, and refuse what those refuse.
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 from engine import Engine, Failed, until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 GATEWAYS = {"eu-west-1": 8081, "us-east-1": 8082, "ap-south-1": 8083}
+# Whose secrets are whose; the broker's settings hold its password.
+SECRETS = {
+    "postgres": {"database.password"},
+    "rabbitmq": {"broker.conf", "broker.password"},
+    "controller": {"network.token", "network.key", "broker.password", "database.password"},
+    "dns": set(),
+    **{gateway: set() for gateway in GATEWAYS},
+}
+
+# Where a container keeps what it was given or has made.
+FOLDERS = ("run", "etc", "var/lib", "tokens", "controller", "tmp", "dev/shm")
 
 POSTGRES = r"""#!/bin/bash
 # First an empty volume becomes a cluster of databases, then the server runs.
@@ -164,7 +179,7 @@ class Network:
 
     def settled(self):
         """All services run and have stopped dying: the first start of a controller may be before its database's."""
-        for service in ["postgres", "rabbitmq", "controller", "dns", *GATEWAYS]:
+        for service in SECRETS:
             until(f"{service} runs", lambda service=service: self.inspect(service, ".State.Running") == "true")
 
     def logs(self):
@@ -173,6 +188,115 @@ class Network:
 
 def say(line):
     print(line, flush=True)
+
+
+class Clients:
+    """Someone at each gateway who calls over and over again. Whose call is not answered may ask the next gateway, as its resolver would be told."""
+
+    def __init__(self, network, app):
+        self.network, self.app, self.stopped = network, app, threading.Event()
+        self.answered, self.failed = dict.fromkeys(GATEWAYS, 0), []
+        self.threads = [threading.Thread(target=self.go, args=(service, port)) for service, port in GATEWAYS.items()]
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stopped.set()
+        for thread in self.threads:
+            thread.join()
+
+    def go(self, service, port):
+        while not self.stopped.is_set():
+            began = time.monotonic()
+            try:
+                self.network.call(self.app, port)
+                self.answered[service] += 1
+            except (Failed, subprocess.CalledProcessError) as reason:
+                self.failed.append((began, time.monotonic(), service, f"{reason} {getattr(reason, 'stderr', '')}"))
+            self.stopped.wait(0.1)
+
+    def failures(self, since, but=None):
+        """Calls that were begun since then and not answered, at other gateways than `but`."""
+        return [f"{service}: {reason}" for began, _, service, reason in list(self.failed) if began >= since and service != but]
+
+
+def upgraded(network):
+    """The commands of docs/operations/upgrade.md for Compose, with an image of the same programs that says that it is another release's."""
+    text = (ROOT / "docs/operations/upgrade.md").read_text()
+    found = re.search(r"\*\*Compose\.\*\*.*?```sh\n(.*?)```", text, re.S)
+    said = [line.split("#")[0].strip() for line in found.group(1).splitlines()] if found else []
+    words = [line.removeprefix("docker compose -f deploy/compose.yml ").split() for line in said if line]
+    services = [line[-1] for line in words if line[:-1] == ["up", "-d", "--no-deps"]]
+    if sorted(services) != sorted(["controller", "dns", *GATEWAYS]) or words[len(services) :] != [["up", "-d"]]:
+        raise Failed(f"docs/operations/upgrade.md says how to upgrade with Compose in other words: {said}")
+    before = {service: network.container(service) for service in SECRETS}
+    volumes = network.engine.docker("volume", "ls", "-q").split()
+    network.engine.docker("build", "--network", "none", "-t", "fdn", "-", input="FROM fdn\nLABEL org.opencontainers.image.revision=later\n")
+    with Clients(network, "hello") as clients:
+        for service in services:
+            begin = time.monotonic()
+            network.compose("up", "-d", "--no-build", "--no-deps", service)
+            if service in GATEWAYS:
+                until(f"{service} after its upgrade", lambda port=GATEWAYS[service]: network.call("hello", port))
+            elif service == "controller":
+                until("the API after its upgrade", lambda: network.fdn("list"))
+            until("DNS", lambda: network.resolve("hello"))
+            failed = clients.failures(begin, service)
+            if failed:
+                raise Failed(f"while {service} was replaced, calls at other gateways failed: {failed[:3]}")
+            say(f"upgrade: {service} was replaced in {time.monotonic() - begin:.1f} s; every call at {'the other gateways' if service in GATEWAYS else 'each gateway'} was answered")
+        begin = time.monotonic()
+        network.compose("up", "-d", "--no-build")
+        network.works("hello")
+        failed = clients.failures(begin)
+        if failed or not all(clients.answered.values()):
+            raise Failed(f"calls after the upgrade: {clients.answered} {failed[:3]}")
+    after = {service: network.container(service) for service in SECRETS}
+    kept = {service for service in SECRETS if before[service] == after[service]}
+    if kept != {"postgres", "rabbitmq"}:
+        raise Failed(f"not replaced: {kept}")
+    for service in services:
+        if network.inspect(service, 'index .Config.Labels "org.opencontainers.image.revision"') != "later":
+            raise Failed(f"{service} runs the image of before")
+    if sorted(network.engine.docker("volume", "ls", "-q").split()) != sorted(volumes):
+        raise Failed("an upgrade makes or loses volumes")
+    until("the account after the upgrade", lambda: "again" in network.fdn("list", "-o", "name"))
+    until("a deploy after the upgrade", lambda: network.fdn("deploy", "later", ROOT / "functions/hello/hello.wasm", "--timeout", "1m"))
+    network.works("later")
+    say(f"upgraded: {sum(clients.answered.values())} calls were answered, {len(clients.failed)} were not, each at the gateway that was just replaced")
+
+
+def held(network, service, value):
+    """Files of a service's container that have this text in them, whoever may read them there; its first process's environment too."""
+    process = Path("/proc") / network.inspect(service, ".State.Pid")
+    places = [path for path in (process / "root" / folder for folder in FOLDERS) if path.exists()]
+    done = subprocess.run(["grep", "-rlsF", "-f", "-", *map(str, places)], input=value + "\n", capture_output=True, text=True, check=False)
+    if value.encode() in (process / "environ").read_bytes():
+        return [*done.stdout.split(), "its environment"]
+    return done.stdout.split()
+
+
+def apart(network):
+    """What is one service's secret is nowhere in another one's container, not even for its root."""
+    values = {path.name: path.read_text().strip() for path in (network.deploy / "secrets").iterdir()}
+    admin = network.compose("exec", "-T", "controller", "cat", "/var/lib/fdn/admin.password").strip()
+    for service, own in SECRETS.items():
+        for name, value in values.items():
+            found = held(network, service, value)
+            if bool(found) != (name in own):
+                raise Failed(f"{service} {'has' if found else 'lacks'} the secret {name}: {found}")
+        if service != "controller" and held(network, service, admin):
+            raise Failed(f"{service} has the administrator's password")
+        # Each sees the token that was made for it alone.
+        if service in GATEWAYS:
+            for other in GATEWAYS:
+                token = network.compose("exec", "-T", other, "cat", "/tokens/token").strip()
+                if bool(held(network, service, token)) != (other == service):
+                    raise Failed(f"{service} {'lacks its own' if other == service else 'has the'} token of {other}")
+    say("no container has another service's secret, the administrator's password or another machine's token")
 
 
 def story(network):
@@ -185,6 +309,7 @@ def story(network):
     network.fdn("deploy", "hello", hello, "--timeout", "5m")
     network.works("hello")
     say("up: a function answers at each gateway, and where DNS says")
+    apart(network)
     for service in ("eu-west-1", "dns", "controller", "rabbitmq", "postgres"):
         network.kill(service)
         network.works("hello")
@@ -194,6 +319,7 @@ def story(network):
     until("a second deploy", lambda: network.fdn("deploy", "again", hello, "--timeout", "1m"))
     network.works("again")
     say("a second function is deployed")
+    upgraded(network)
     network.compose("down")
     network.compose("up", "-d", "--no-build")
     network.works("hello")

@@ -9,6 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 # Patience for what starts; a loaded machine takes its time.
 PATIENCE_S = 300
 
@@ -106,6 +107,22 @@ class Engine:
         self.docker("import", *flags, "-", tag, stdin=pack.stdout)
         pack.wait()
         shutil.rmtree(root)
+
+
+def probe_image(engine, folder):
+    """An archive of an image that holds the tests' small HTTP server alone; `/exit` ends it, `/sleep/MS` takes that long."""
+    context = folder / "probe"
+    context.mkdir()
+    flags = ["--edition", "2024", "-O", "-C", "strip=symbols", "-C", "target-feature=+crt-static"]
+    done = subprocess.run(["rustc", *flags, "-o", context / "probe", ROOT / "testkit/probe/main.rs"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Failed(f"the probe cannot be compiled: {done.stderr}")
+    (context / "Dockerfile").write_text('FROM scratch\nCOPY probe /probe\nENTRYPOINT ["/probe"]\n')
+    engine.docker("build", "--network", "none", "-t", "probe", context)
+    engine.docker("save", "-o", folder / "probe.tar", "probe")
+    # It comes to the engine as an upload alone.
+    engine.docker("rmi", "probe")
+    return folder / "probe.tar"
 
 
 def debian(root, packages, files=()):

@@ -5,6 +5,8 @@
 
 Users and folders are made by the commands in the heads of the units. A function is uploaded, which the controller compiles
 in its sandbox, and called through the agent's; DNS answers for it at port 53. There is no broker: the controller reads what is deployed from its database. Agent and DNS server join with tokens.
+The agent's drop-ins are installed as their heads say: then it listens at port 443 too, and runs a container on a Docker engine of its machine, as the
+same ordinary user.
 """
 
 import re
@@ -13,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from engine import Engine, Failed, until
+from engine import Engine, Failed, probe_image, until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 UNITS = ROOT / "deploy/systemd"
@@ -54,14 +56,44 @@ def say(line):
     print(line, flush=True)
 
 
-class Machine:
-    """A container with systemd as its first process, in the network of the first machine."""
+# The engine of a machine. Its containers' control groups are below the machine's own, and go with them.
+DOCKER = """
+[Service]
+Type=notify
+ExecStart=/usr/sbin/dockerd --bridge none --iptables=false --ip6tables=false --group docker --cgroup-parent {parent} --log-level warn
+Delegate=yes
+KillMode=process
+"""
 
-    def __init__(self, engine, name, network):
+# What an agent that runs containers has in its settings. Idle ones are paused, which the control groups' owner alone may do.
+CONTAINERS = """
+[docker]
+enabled = true
+outlive_agent = false
+[instances]
+pause_after = "1s"
+"""
+
+TLS = """
+[gateway.tls]
+listen = "127.0.0.1:443"
+[[gateway.tls.certificates]]
+certificate_file = "/etc/fdn/zone.crt"
+key_file = "/etc/fdn/zone.key"
+"""
+
+
+class Machine:
+    """A container with systemd as its first process, in the network of the first machine. `runs`: containers, too."""
+
+    def __init__(self, engine, name, network, runs=False):
         self.engine, self.name = engine, name
         # Neither privileged nor with the kernel's settings writable: enough for systemd to make its services' sandboxes.
         flags = ["--cap-add", "SYS_ADMIN", "--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined", "--cgroupns", "host"]
-        flags += ["--tmpfs", "/run", "--tmpfs", "/tmp", "-e", "container=docker", "-v", "/sys/fs/cgroup/systemd:/sys/fs/cgroup/systemd:rw"]
+        groups = "/sys/fs/cgroup" if runs else "/sys/fs/cgroup/systemd"
+        flags += ["--tmpfs", "/run", "--tmpfs", "/tmp", "-e", "container=docker", "-v", f"{groups}:{groups}:rw"]
+        if runs:
+            flags += ["--cap-add", "SYS_PTRACE", "--cap-add", "NET_ADMIN", "-v", "/var/lib/docker", "--security-opt", "systempaths=unconfined"]
         engine.docker("run", "-d", "--name", name, "--network", network, *flags, "machine", "/usr/lib/systemd/systemd")
         until(f"systemd of {name}", lambda: self.sh("systemctl list-units --no-pager") or True)
 
@@ -116,21 +148,74 @@ def image(engine, packages, fill, copies):
     shutil.rmtree(context)
 
 
-def by_hand(programs):
-    """Programs and units where their heads say."""
+def by_hand(programs, image):
+    """Programs and units where their heads say, an engine, and the image that it is to run."""
 
     def fill(context):
         (context / "bin").mkdir()
         for name in ("fdn", "fdn-controller", "fdn-dns", "fdn-edge-agent"):
             shutil.copy(programs / name, context / "bin" / name)
         shutil.copytree(UNITS, context / "units")
+        shutil.copy(image, context / "probe.tar")
 
-    return "", fill, "COPY bin /usr/local/bin\nCOPY units /etc/systemd/system\n"
+    return "docker.io", fill, "COPY bin /usr/local/bin\nCOPY units /etc/systemd/system\nCOPY probe.tar /root/\n"
+
+
+def installed(two, what):
+    """A drop-in of the agent's unit, by the commands in its head; the agent's process then."""
+    two.sh("cd /etc/systemd/system\n" + head(f"fdn-edge-agent-{what}.conf", ("install", "systemctl")))
+    two.settled("fdn-edge-agent")
+    pid = two.sh("systemctl show -p MainPID --value fdn-edge-agent").strip()
+    status = dict(line.split(":", 1) for line in two.sh(f"cat /proc/{pid}/status").splitlines())
+    # Those by their numbers in linux/capability.h: DAC_OVERRIDE 1, NET_BIND_SERVICE 10, SYS_PTRACE 19, SYS_ADMIN 21.
+    wanted = {"low-ports": {10}, "containers": {1, 10, 19, 21}}[what]
+    held = int(status["CapEff"], 16)
+    if status["Uid"].split()[0] == "0" or {number for number in range(64) if held >> number & 1} != wanted:
+        raise Failed(f"with {what} the agent runs as {status['Uid'].split()[0]} with the capabilities {held:x}")
+
+
+def low_ports(two):
+    """A gateway with TLS at port 443."""
+    make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=fn.test -addext subjectAltName=DNS:*.fn.test"
+    subprocess.run(f"{make} -keyout zone.key -out zone.crt".split(), cwd=two.engine.folder, check=True, capture_output=True)
+    for name in ("zone.crt", "zone.key"):
+        two.write(f"/root/{name}", (two.engine.folder / name).read_text())
+    two.sh("cd /root && install -o fdn -g fdn -m 0644 zone.crt /etc/fdn/zone.crt\n" + re.search(r"install -o fdn .*", (UNITS / "fdn-edge-agent-low-ports.conf").read_text()).group())
+    two.sh("cat >> /etc/fdn/edge-agent.toml", input=TLS)
+    installed(two, "low-ports")
+    call = "curl -sS --fail --max-time 10 --cacert /root/zone.crt --resolve hello.fn.test:443:127.0.0.1 -d world https://hello.fn.test/"
+    until("the function at port 443", lambda: "world" in two.sh(call))
+    say("with low-ports.conf the agent answers at port 443, as an ordinary user")
+
+
+def containers(one, two):
+    """An image that is deployed and called, on an engine of the machine."""
+    parent = next(line.split(":")[2] for line in two.sh("cat /proc/1/cgroup").splitlines() if ":memory:" in line)
+    two.write("/etc/systemd/system/docker.service", DOCKER.format(parent=parent.removesuffix("/init.scope")))
+    two.sh("groupadd --system --force docker && systemctl daemon-reload && systemctl start docker")
+    # The socket is not the agent's before its drop-in is there.
+    two.sh("! setpriv --reuid fdn --regid fdn --clear-groups curl -sS --fail --unix-socket /var/run/docker.sock http://docker/_ping 2>/dev/null")
+    two.sh("cat >> /etc/fdn/edge-agent.toml", input=CONTAINERS)
+    installed(two, "containers")
+    one.write("/root/box.toml", 'runtime = "docker"\nmemory = "32MiB"\n')
+    one.sh("fdn deploy box /root/probe.tar --manifest /root/box.toml --no-wait")
+    call = "curl -sS --fail --max-time 10 -H 'Host: box.fn.test' http://127.0.0.1:8080/"
+    until("the container", lambda: two.sh(call) == "hello")
+    networks = two.sh("docker ps -q | xargs docker inspect --format '{{.HostConfig.NetworkMode}} {{.State.Running}}'").split("\n")
+    if "none true" not in networks:
+        raise Failed(f"containers run otherwise than alone: {networks}")
+    paused = "curl -sS http://127.0.0.1:8081/metrics | grep 'fdn_agent_instances.*paused.* [1-9]'"
+    until("a paused container", lambda: two.sh(paused))
+    frozen = two.sh("docker ps --format '{{.Status}}'")
+    if "Paused" in frozen:
+        raise Failed(f"the engine paused it, not the agent by its control group: {frozen}")
+    until("the container is woken", lambda: two.sh(call) == "hello")
+    say("with containers.conf the agent runs an image on its machine's engine, pauses and wakes it by its control group, as an ordinary user")
 
 
 def story(engine, machines):
-    def machine(name, network):
-        machines.append(Machine(engine, name, network))
+    def machine(name, network, **more):
+        machines.append(Machine(engine, name, network, **more))
         return machines[-1]
 
     one = machine("one", "none")
@@ -144,7 +229,7 @@ def story(engine, machines):
     one.sh("fdn deploy hello /root/hello.wasm --no-wait")
     say("fdn-controller runs, and has compiled an upload")
 
-    two = machine("two", "container:one")
+    two = machine("two", "container:one", runs=True)
     two.sh(head("fdn-edge-agent.service", ("useradd", "install")))
     one.sh("fdn cluster create eu-west --region eu --location 53.35,-6.26")
     two.write("/tmp/token", one.sh("fdn node token --cluster eu-west"))
@@ -166,6 +251,9 @@ def story(engine, machines):
     until("an answer at port 53", lambda: "127.0.0.1" in engine.run(*ask))
     say("fdn-dns answers at port 53 as an ordinary user")
 
+    low_ports(two)
+    containers(one, two)
+
     for one_of, unit in zip(machines, ("fdn-controller", "fdn-edge-agent", "fdn-dns")):
         one_of.settled(unit)
     for one_of, unit in zip(machines, ("fdn-controller", "fdn-edge-agent", "fdn-dns")):
@@ -183,13 +271,16 @@ def main():
     machines = []
     try:
         with Engine() as engine:
-            image(engine, *by_hand(Path(sys.argv[1]).resolve()))
+            image(engine, *by_hand(Path(sys.argv[1]).resolve(), probe_image(engine, engine.folder)))
             say("the image is made")
             try:
                 story(engine, machines)
             except (Failed, subprocess.CalledProcessError) as reason:
                 print(f"{reason} {getattr(reason, 'stderr', '')}")
                 print("\n".join(machine.log() for machine in machines))
+                # What stands still in a control group outlives its machine: the agent ends its containers first.
+                for machine in machines[1:2]:
+                    machine.sh("systemctl stop fdn-edge-agent || true")
                 raise
     except (Failed, subprocess.CalledProcessError) as reason:
         print(f"error: {str(reason)[:300]}")
