@@ -14,13 +14,18 @@ use crate::{Options, median, wrk};
 const CONNECTIONS: [u32; 3] = [1, 16, 64];
 /// What the others are a share of: one worker that answers without looking at anything.
 const NGINX: &str = "nginx, return 200";
+/// How it does that.
+pub(crate) const ANSWER: &str = "location / { return 200 \"hello, world\\n\"; }";
+/// More than any benchmark opens.
+const CONNECTIONS_OF_NGINX: usize = 16_384;
 
 /// One server to load.
-struct Target {
-    name: &'static str,
-    address: SocketAddr,
+pub(crate) struct Target {
+    pub(crate) name: &'static str,
+    pub(crate) address: SocketAddr,
     host: String,
-    _process: Option<Process>,
+    /// Its own, if it has one.
+    pub(crate) process: Option<Process>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -37,13 +42,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             name: "fdn, fresh instance",
             address: network.gateway,
             host: "fresh.fn.test".into(),
-            _process: None,
+            process: None,
         },
         Target {
             name: "fdn, reuse = 1000",
             address: network.gateway,
             host: "reused.fn.test".into(),
-            _process: None,
+            process: None,
         },
     ];
     targets.extend(wasmtime(
@@ -66,7 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ],
     )?);
     targets.extend(workerd(options, network.folder())?);
-    targets.extend(nginx(network.folder())?);
+    targets.extend(nginx(network.folder(), NGINX, ANSWER)?);
     println!(
         "{:<38} {:>5} {:>12} {:>9} {:>9} {:>9} {:>7}",
         "server", "conns", "requests/s", "of nginx", "p50 ms", "p99 ms", "errors"
@@ -107,7 +112,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn pinned(program: &Path, args: Vec<String>) -> Program {
+/// A program on the first core.
+pub(crate) fn pinned(program: &Path, args: Vec<String>) -> Program {
     let mut all = vec![
         "-c".to_owned(),
         "0".to_owned(),
@@ -117,7 +123,13 @@ fn pinned(program: &Path, args: Vec<String>) -> Program {
     Program::new("taskset", all)
 }
 
-fn started(name: &'static str, program: &Program, port: u16, folder: &Path) -> Result<Target> {
+/// Starts a server and waits until it takes connections.
+pub(crate) fn started(
+    name: &'static str,
+    program: &Program,
+    port: u16,
+    folder: &Path,
+) -> Result<Target> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut process = program.start(&folder.join(format!("{port}.log")))?;
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -133,7 +145,7 @@ fn started(name: &'static str, program: &Program, port: u16, folder: &Path) -> R
         name,
         address,
         host: address.to_string(),
-        _process: Some(process),
+        process: Some(process),
     })
 }
 
@@ -189,24 +201,26 @@ fn workerd(options: &Options, folder: &Path) -> Result<Option<Target>> {
     started("workerd (JavaScript)", &pinned(exe, args), port, folder).map(Some)
 }
 
-/// Debian's nginx, if it is installed.
-fn nginx(folder: &Path) -> Result<Option<Target>> {
+/// Debian's nginx with this in its server, if it is installed.
+pub(crate) fn nginx(folder: &Path, name: &'static str, server: &str) -> Result<Option<Target>> {
     let exe = Path::new("/usr/sbin/nginx");
     if !exe.exists() {
-        println!("({NGINX} left out: nginx is not installed)");
+        println!("({name} left out: nginx is not installed)");
         return Ok(None);
     }
-    let (port, place) = (ports::local(), folder.join("nginx"));
+    let port = ports::local();
+    let place = folder.join(format!("nginx-{port}"));
     std::fs::create_dir_all(&place)?;
-    // In the foreground and with one worker, as its peers are; keep-alive connections are not ended by the number of their requests.
+    // In the foreground and in one process, as its peers are, so that it ends with this one and its memory is that of one; keep-alive connections are not
+    // ended by the number of their requests.
     let config = format!(
-        "daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log stderr error;\n\
-         events {{ worker_connections 1024; }}\n\
+        "daemon off; master_process off; pid {folder}/nginx.pid; error_log stderr error;\n\
+         events {{ worker_connections {CONNECTIONS_OF_NGINX}; }}\n\
          http {{\n\
            access_log off; keepalive_requests 1000000000; default_type text/plain;\n\
            client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;\n\
            uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;\n\
-           server {{ listen 127.0.0.1:{port}; location / {{ return 200 \"hello, world\\n\"; }} }}\n\
+           server {{ listen 127.0.0.1:{port}; {server} }}\n\
          }}\n",
         folder = place.display()
     );
@@ -218,5 +232,5 @@ fn nginx(folder: &Path) -> Result<Option<Target>> {
         "-p".to_owned(),
         place.display().to_string(),
     ];
-    started(NGINX, &pinned(exe, args.to_vec()), port, folder).map(Some)
+    started(name, &pinned(exe, args.to_vec()), port, folder).map(Some)
 }

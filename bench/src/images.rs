@@ -98,7 +98,7 @@ impl Engine {
     }
 
     async fn rig(&self, settings: Settings) -> Result<Rig> {
-        Rig::start(settings, None, &self.archive, image_manifest()).await
+        Box::pin(Rig::start(settings, None, &self.archive, image_manifest())).await
     }
 
     /// Every call finds no instance that serves: each is stopped as soon as its call has ended. What is kept ahead differs, and the ways

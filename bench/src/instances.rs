@@ -1,6 +1,6 @@
-//! Ten thousand live instances in one process, and what one of them takes of memory.
+//! Live instances in one process: what one of them takes of memory, and how many 1 GiB holds.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,64 +12,129 @@ use fdn_runtime::{
     CallContext, Engine, EngineOptions, Function, NoLog, RequestBody, RequestBodySender,
     compile_in_process,
 };
+use serde_json::{Value, json};
 
-use crate::Options;
+use crate::{Options, median};
 
 /// The hidden argument with which this program runs the measurement in a process of its own.
 pub(crate) const CHILD: &str = "__instances";
 
+/// Name, component, how many live at the same time, and how many are to find room in 1 GiB.
+const FUNCTIONS: [(&str, &str, u32, f64); 3] = [
+    ("rust", "hello/hello.wasm", 10_000, 30_000.0),
+    (
+        "javascript",
+        "json-transform/json-transform.wasm",
+        500,
+        1000.0,
+    ),
+    ("python", "text-stats/text-stats.wasm", 500, 650.0),
+];
+const GIB: f64 = 1_073_741_824.0;
+
+/// A function with what was seen of it.
+struct Row {
+    name: &'static str,
+    compiled: PathBuf,
+    count: u32,
+    aim: f64,
+    /// Octets of resident memory that one instance takes, of each round.
+    octets: Vec<f64>,
+}
+
 pub(crate) fn run(options: &Options) -> Result<()> {
     println!(
-        "instances: live at the same time in one process, each having answered a call; resident memory per instance"
+        "instances: live at the same time in one process, each having answered a call; resident memory of one, and how many 1 GiB holds; {} rounds in turns, medians",
+        options.rounds
     );
-    println!(
-        "{:<12} {:>10} {:>12} {:>14}",
-        "function", "instances", "total MiB", "KiB/instance"
-    );
-    for (name, path, count) in [
-        ("rust", "hello/hello.wasm", 10_000u32),
-        ("javascript", "json-transform/json-transform.wasm", 500),
-        ("python", "text-stats/text-stats.wasm", 500),
-    ] {
-        let path = options.functions.join(path);
-        if !path.is_file() {
+    let folder = tempfile::tempdir()?;
+    let mut rows = Vec::new();
+    for (name, component, count, aim) in FUNCTIONS {
+        let component = options.functions.join(component);
+        if !component.is_file() {
             println!(
                 "({name} left out: {} is not built; make functions)",
-                path.display()
+                component.display()
             );
             continue;
         }
+        let compiled = folder.path().join(name);
+        compile_in_process(&component, &compiled).with_context(|| format!("compiling {name}"))?;
+        rows.push(Row {
+            name,
+            compiled,
+            count,
+            aim,
+            octets: Vec::new(),
+        });
+    }
+    for _ in 0..options.rounds.max(1) {
+        for row in &mut rows {
+            let octets = row.measure()?;
+            row.octets.push(octets);
+        }
+    }
+    println!(
+        "{:<12} {:>10} {:>14} {:>10} {:>10} {:>10}",
+        "function", "instances", "KiB/instance", "in 1 GiB", "aim", "of the aim"
+    );
+    for row in &rows {
+        println!(
+            "{:<12} {:>10} {:>14.1} {:>10.0} {:>10} {:>10.2}",
+            row.name,
+            row.count,
+            row.each() / 1024.0,
+            row.in_a_gib(),
+            row.aim,
+            row.in_a_gib() / row.aim
+        );
+    }
+    let functions: Vec<Value> = rows.iter().map(Row::json).collect();
+    options.write_json(json!({ "functions": functions }))
+}
+
+impl Row {
+    /// Octets of resident memory that one of the instances takes, in a process of their own.
+    fn measure(&self) -> Result<f64> {
+        let compiled = self.compiled.display().to_string();
         let output = Command::new(std::env::current_exe()?)
-            .args([CHILD, &path.display().to_string(), &count.to_string()])
+            .args([CHILD, &compiled, &self.count.to_string()])
             .output()
             .context("this program can be started")?;
         ensure!(
             output.status.success(),
-            "{name}: {}",
+            "{}: {}",
+            self.name,
             String::from_utf8_lossy(&output.stderr)
         );
         let text = String::from_utf8_lossy(&output.stdout);
-        let mut numbers = text
-            .split_whitespace()
-            .filter_map(|n| n.parse::<f64>().ok());
-        let (live, bytes) = (
-            numbers.next().context("no count")?,
-            numbers.next().context("no size")?,
-        );
-        println!(
-            "{name:<12} {live:>10} {:>12.1} {:>14.1}",
-            bytes / (1024.0 * 1024.0),
-            bytes / live / 1024.0
-        );
+        let mut numbers = text.split_whitespace().map(str::parse::<f64>);
+        let mut number = || numbers.next().context("a number is missing");
+        let (added, octets) = (number()??, number()??);
+        Ok(octets / added)
     }
-    Ok(())
+
+    fn each(&self) -> f64 {
+        median(self.octets.clone())
+    }
+
+    fn in_a_gib(&self) -> f64 {
+        GIB / self.each()
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "function": self.name,
+            "instances": self.count,
+            "octets_each": self.octets,
+            "in_a_gib": self.in_a_gib(),
+            "aim": self.aim,
+        })
+    }
 }
 
-/// Makes the instances and prints how many live and how many octets of resident memory they added.
-pub(crate) fn child(component: &Path, count: u32) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let compiled = folder.path().join("compiled");
-    compile_in_process(component, &compiled).context("compiling")?;
+/// Makes the instances of a compiled function and prints how many came to the first one, and how many octets of resident memory they added.
+pub(crate) fn child(compiled: &Path, count: u32) -> Result<()> {
     let options = EngineOptions {
         max_instances: count + 10,
         heavy_calls: count as usize + 10,
@@ -79,7 +144,7 @@ pub(crate) fn child(component: &Path, count: u32) -> Result<()> {
     if let Some(warning) = engine.warning() {
         eprintln!("{warning}");
     }
-    let function = engine.load(&compiled)?;
+    let function = engine.load(compiled)?;
     let manifest = Manifest {
         timeout: DurationMs::from_secs(600),
         cpu_time: DurationMs::from_secs(60),
@@ -104,7 +169,7 @@ pub(crate) fn child(component: &Path, count: u32) -> Result<()> {
         let after = resident()?;
         println!(
             "{} {}",
-            engine.stats().live_instances,
+            engine.stats().live_instances.saturating_sub(1),
             after.saturating_sub(before)
         );
         drop(senders);

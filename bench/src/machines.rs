@@ -174,7 +174,8 @@ fn signed(at: u64, from: u64) -> f64 {
     i32::try_from(apart).map_or(f64::NAN, f64::from)
 }
 
-fn settings(folder: &Path) -> Settings {
+/// Settings of a controller with everything in a folder, whose clusters hold every app.
+pub(crate) fn settings(folder: &Path) -> Settings {
     let mut settings = Settings {
         listen: ([127, 0, 0, 1], 0).into(),
         network: NetworkSettings {
@@ -304,7 +305,7 @@ fn resident() -> Result<f64> {
 }
 
 /// Seconds of processor time of this process so far (proc(5): fields 14 and 15 of stat).
-fn processor() -> Result<f64> {
+pub(crate) fn processor() -> Result<f64> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
     let (_, fields) = text.rsplit_once(") ").context("stat has a name")?;
     let mut fields = fields.split(' ').skip(11);

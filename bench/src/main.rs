@@ -27,12 +27,14 @@ mod peers;
 mod plan;
 mod response;
 mod rig;
+mod tail;
 mod workflow_cold;
 mod wrk;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -55,7 +57,11 @@ enum Bench {
     WorkflowCold,
     /// A light function beside two that loop for ever.
     Loops,
-    /// Ten thousand live instances in one process.
+    /// The slowest calls of a mix at 70 % of the core, bursts, idle connections, HTTP/2 and TLS 1.3, and bodies of 1 GiB.
+    Tail,
+    /// Cold starts per second of a cluster of four nodes, each call one of a function that runs nowhere.
+    Starts,
+    /// How many live instances 1 GiB of memory holds, in one process.
     Instances,
     /// Ten thousand machines at the edge on one controller.
     Machines,
@@ -94,7 +100,7 @@ struct Options {
     /// Another folder of fdn's binaries, which gateway, cold and dns are compared with.
     #[arg(long)]
     against: Option<PathBuf>,
-    /// Where the comparison, `response`, `reaction` or `workflow-cold` is written as JSON.
+    /// Where the comparison, `instances`, `response`, `reaction`, `starts`, `tail` or `workflow-cold` is written as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
     /// The program `wasmtime`; left out if absent.
@@ -112,6 +118,8 @@ struct Options {
     versions: Option<PathBuf>,
     #[command(flatten)]
     response: response::ResponseOptions,
+    #[command(flatten)]
+    tail: tail::TailOptions,
 }
 
 fn main() -> Result<()> {
@@ -126,11 +134,20 @@ fn main() -> Result<()> {
     {
         return machines::child(list.as_ref(), edge);
     }
+    if let [_, child, port] = args.as_slice()
+        && child == tail::octets::CHILD
+    {
+        return tail::octets::child(port.parse()?);
+    }
     let options = Options::parse();
     facts::print();
     if let Some(other) = &options.against {
         return compare::run(&options, other);
     }
+    ensure!(
+        options.json.is_none() || options.benches.len() == 1,
+        "--json takes the figures of one benchmark: name it"
+    );
     let all = [
         Bench::Instances,
         Bench::Cold,
@@ -142,6 +159,8 @@ fn main() -> Result<()> {
         Bench::Peers,
         Bench::WorkflowCold,
         Bench::Loops,
+        Bench::Tail,
+        Bench::Starts,
         Bench::Dns,
         Bench::Machines,
         Bench::Plan,
@@ -164,6 +183,8 @@ fn main() -> Result<()> {
             Bench::Images => images::run(&options)?,
             Bench::WorkflowCold => workflow_cold::run(&options)?,
             Bench::Loops => loops::run(&options)?,
+            Bench::Tail => tail::run(&options)?,
+            Bench::Starts => tail::starts::run(&options)?,
             Bench::Instances => instances::run(&options)?,
             Bench::Dns => dns::run(&options)?,
             Bench::Machines => machines::run(&options)?,
@@ -174,6 +195,18 @@ fn main() -> Result<()> {
         }
     }
     Ok(())
+}
+
+impl Options {
+    /// Writes figures with the conditions as JSON, if that was asked for.
+    fn write_json(&self, mut figures: serde_json::Value) -> Result<()> {
+        let Some(file) = &self.json else {
+            return Ok(());
+        };
+        figures["conditions"] = serde_json::json!(BTreeMap::from(facts::all()));
+        std::fs::write(file, serde_json::to_vec_pretty(&figures)?)
+            .with_context(|| format!("writing {}", file.display()))
+    }
 }
 
 /// The middle of some figures (the lower one of two).

@@ -31,7 +31,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .block_on(measure(options))
 }
 
-fn settings(node: &str, seed: Option<SocketAddr>) -> Result<Settings> {
+/// Settings of a node of a cluster, which it founds or finds by another one.
+pub(crate) fn settings(node: &str, seed: Option<SocketAddr>) -> Result<Settings> {
     let mut settings = Settings {
         node: node.parse()?,
         ..Settings::default()

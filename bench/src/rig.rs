@@ -67,6 +67,17 @@ impl Rig {
 
     /// Starts an agent with these settings but for its files and addresses, on `runtime` if one is given, with these artifacts in its cache.
     pub(crate) async fn open(
+        settings: Settings,
+        runtime: Option<Arc<dyn Runtime>>,
+        artifacts: &[&[u8]],
+    ) -> Result<Self> {
+        let machine = Machine::new(&settings.runtime)?;
+        Self::open_on(machine, settings, runtime, artifacts).await
+    }
+
+    /// The same, on a machine that it shares with other agents.
+    pub(crate) async fn open_on(
+        machine: Machine,
         mut settings: Settings,
         runtime: Option<Arc<dyn Runtime>>,
         artifacts: &[&[u8]],
@@ -103,7 +114,6 @@ impl Rig {
                 again: Arc::new(Notify::new()),
             },
         };
-        let machine = Machine::new(&settings.runtime)?;
         let agent = Agent::start_with(settings, Some(connection), machine, runtime).await?;
         Ok(Self {
             agent,
@@ -120,6 +130,12 @@ impl Rig {
         Ok(())
     }
 
+    /// Tells it of these apps and that there are no others.
+    pub(crate) async fn tell_all(&self, apps: Vec<Frame>) -> Result<()> {
+        self.told.send(Told::Snapshot(Revision(1), apps)).await?;
+        Ok(())
+    }
+
     /// Waits until it knows the app.
     pub(crate) async fn until_taken(&self) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -128,6 +144,11 @@ impl Rig {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Ok(())
+    }
+
+    /// Where clients reach it.
+    pub(crate) fn gateway_address(&self) -> SocketAddr {
+        self.agent.gateway_address()
     }
 
     /// Where gateways of other clusters call its stages.
@@ -182,10 +203,15 @@ impl Rig {
 }
 
 fn desired(image: &[u8], manifest: Manifest) -> Result<Frame> {
-    let function: fdn_core::FunctionName = "bench".parse()?;
+    app(("bench", HOST), image, manifest)
+}
+
+/// What the centre tells of an app of one function, by its name and its host name. No plan uses it: nodes load it at its first call.
+pub(crate) fn app((name, host): (&str, &str), image: &[u8], manifest: Manifest) -> Result<Frame> {
+    let function: fdn_core::FunctionName = name.parse()?;
     let spec = AppSpec {
         holders: fdn_core::message::Holders::EVERYWHERE,
-        host: HOST.parse()?,
+        host: host.parse()?,
         workflow: Workflow::single(function.clone(), VersionNumber::FIRST),
         functions: vec![FunctionSpec {
             function,
@@ -203,7 +229,7 @@ fn desired(image: &[u8], manifest: Manifest) -> Result<Frame> {
         forms: Default::default(),
     };
     let desired = AppDesired {
-        app: "bench".parse()?,
+        app: name.parse()?,
         revision: Revision(1),
         spec: Some(spec),
     };

@@ -231,7 +231,7 @@ impl Fleet {
             .args(["--gateway-port", &self.gateway_port.to_string()])
             .args(["--admin-port", &self.admin_port.to_string()])
             .args(["--peer-port", &ports::local().to_string()]);
-        run(join)
+        run(join).map(drop)
     }
 
     fn begin_agent(&mut self, index: usize) -> Result<()> {
@@ -363,34 +363,32 @@ impl Fleet {
 
     /// Types a command that must succeed; what it prints.
     fn fdn(&self, args: &[&str]) -> Result<String> {
-        let home = self.path("home");
-        let mut command = Command::new(self.binaries.join("fdn"));
-        command
-            .args(args)
-            .env("HOME", &home)
-            .env("XDG_CONFIG_HOME", home.join("config"))
-            .env("XDG_DATA_HOME", home.join("data"))
-            .env_remove("FDN_CONTROLLER")
-            .env_remove("FDN_TOKEN_FILE");
-        let output = command.output().context("fdn cannot be started")?;
-        ensure!(
-            output.status.success(),
-            "fdn {args:?}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        fdn(&self.binaries, &self.path("home"), args)
     }
 }
 
-fn run(mut command: Command) -> Result<()> {
+/// Types a command of `fdn` that must succeed, which keeps its login below a folder; what it prints.
+pub(crate) fn fdn(binaries: &Path, home: &Path, args: &[&str]) -> Result<String> {
+    let mut command = Command::new(binaries.join("fdn"));
+    command
+        .args(args)
+        .env("HOME", home)
+        .env("XDG_CONFIG_HOME", home.join("config"))
+        .env("XDG_DATA_HOME", home.join("data"))
+        .env_remove("FDN_CONTROLLER")
+        .env_remove("FDN_TOKEN_FILE");
+    run(command)
+}
+
+/// Runs a command that must succeed; what it prints.
+pub(crate) fn run(mut command: Command) -> Result<String> {
     let output = command
         .output()
         .with_context(|| format!("{:?} cannot be started", command.get_program()))?;
     ensure!(
         output.status.success(),
-        "{:?}: {}",
-        command.get_program(),
+        "{command:?}: {}",
         String::from_utf8_lossy(&output.stderr)
     );
-    Ok(())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -177,13 +177,18 @@ fn chosen(workload: &Workload) -> Vec<usize> {
     all
 }
 
-/// Where the call of a number comes from: the recording does not say, so it is drawn by the shares (SplitMix64), each time alike.
-fn drawn_place(number: u64) -> usize {
+/// What chance would say of a number, each time alike (SplitMix64).
+pub(crate) fn drawn(number: u64) -> u64 {
     let mut z = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Where the call of a number comes from: the recording does not say, so it is drawn by the shares.
+fn drawn_place(number: u64) -> usize {
     let whole: u64 = PLACES.iter().map(|place| u64::from(place.share)).sum();
-    let mut drawn = (z ^ (z >> 31)) % whole;
+    let mut drawn = drawn(number) % whole;
     for (at, place) in PLACES.iter().enumerate() {
         match drawn.checked_sub(u64::from(place.share)) {
             Some(rest) => drawn = rest,
