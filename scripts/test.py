@@ -5,11 +5,11 @@
     scripts/test.py soak [GROUP…]   chaos, time and size; all groups, or those named
 
 Each step begins with the state of the machine and ends with its seconds. The output of each program goes to a file of its own, so that a
-process which outlives its parent cannot hold this one up. The last lines are the failed steps and tests, and the last line counts.
+process which outlives its parent cannot hold this one up. The last lines are the failed steps and tests, and the last line counts. A run that is
+interrupted ends what it has started, and says so.
 """
 
 import argparse
-import atexit
 import fcntl
 import json
 import os
@@ -37,10 +37,18 @@ SOAK_LIMIT_S = 3_600
 RETRIED = 8
 # Lines of a failed test's own output that are shown.
 SHOWN = 40
+# Seconds that commands have to end by themselves once the run is interrupted, and then all else that was begun: a test engine's keeper removes
+# containers first.
+ENDING_S = 10
+LEFT_S = 60
 
 
 def say(line=""):
-    print(line, flush=True)
+    try:
+        print(line, flush=True)
+    except OSError:
+        # Nobody reads it any more: no reason to leave things behind.
+        pass
 
 
 def read(path):
@@ -83,9 +91,142 @@ class Machine:
         return ", ".join(part for part in parts if part)
 
 
+class Interrupted(Exception):
+    """A signal has come: nothing more is begun."""
+
+
+class Processes:
+    """What a run has begun, so that nothing of it outlives the run, however that ends. Each command is a session of its own; what leaves it is found by
+    its parents."""
+
+    def __init__(self):
+        self.begun = set()
+        # The signal that came first, when, and what there was then of this run, by process id with the time of its start.
+        self.signal, self.at, self.left = None, None, {}
+
+    def listen(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # `nohup` says that the run goes on.
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self.interrupt)
+
+    def interrupt(self, number, _):
+        """The handler: in the midst of anything, so it takes no lock, prints nothing by itself and raises nothing."""
+        again = self.signal is not None
+        if not again:
+            # In this order: other threads look at the time once there is a signal.
+            self.at = time.monotonic()
+            self.signal = signal.Signals(number)
+        self.left.update(self.descendants())
+        text = "still ending what this run has begun" if again else f"interrupted by {self.signal.name}: ending what this run has begun"
+        try:
+            os.write(1, f"=== {text}\n".encode())
+        except OSError:
+            pass
+        # As from a terminal, so that what cleans up can; who asks again gets it at once. Keepers of engines are sessions of their own, and go on until
+        # their engine is gone.
+        for child in list(self.begun):
+            signal_group(child, signal.SIGKILL if again else signal.SIGINT)
+
+    def check(self):
+        if self.signal:
+            raise Interrupted
+
+    def begin(self, argv, **more):
+        self.check()
+        child = subprocess.Popen([str(arg) for arg in argv], start_new_session=True, **more)
+        self.begun.add(child)
+        if self.signal:
+            # It came in between, and did not see this one.
+            self.end(child)
+            raise Interrupted
+        return child
+
+    def wait(self, child, limit_s):
+        """The exit code of a command; None when it ran out of time, which is short after a signal."""
+        end = time.monotonic() + limit_s
+        while True:
+            try:
+                return child.wait(timeout=max(0, min(1, end - time.monotonic())))
+            except subprocess.TimeoutExpired:
+                now = time.monotonic()
+                if now >= end or self.signal and now >= self.at + ENDING_S:
+                    return None
+
+    def end(self, child):
+        """Ends a command with all that it has begun in its session."""
+        signal_group(child, signal.SIGKILL)
+        child.wait()
+        self.begun.discard(child)
+
+    def pause(self, seconds):
+        for _ in range(seconds):
+            self.check()
+            time.sleep(1)
+
+    def descendants(self):
+        """All processes that this one or a session of its commands is above of."""
+        found, sessions = {os.getpid()}, {child.pid for child in list(self.begun)}
+        table = processes()
+        before = 0
+        while len(found) > before:
+            before = len(found)
+            found |= {pid for pid, (parent, session, _) in table.items() if parent in found or session in sessions}
+        return {pid: table[pid][2] for pid in found - {os.getpid()} if pid in table}
+
+    def close(self):
+        """Ends all that is left; after a signal it waits for what ends by itself, and says what came of it."""
+        for child in list(self.begun):
+            self.wait(child, ENDING_S if self.signal else 0)
+            self.end(child)
+        if not self.signal:
+            return
+        end = time.monotonic() + LEFT_S
+        while self.alive() and time.monotonic() < end:
+            time.sleep(0.1)
+        for pid in self.alive():
+            say(f"    killing {pid}, which did not end by itself: {read(f'/proc/{pid}/cmdline').replace(chr(0), ' ')[:100]}")
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        end = time.monotonic() + ENDING_S
+        while self.alive() and time.monotonic() < end:
+            time.sleep(0.1)
+        # What has no owner any more: folders of servers that were killed.
+        sweep()
+        still = self.alive()
+        what = f"still there: {' '.join(map(str, still))}" if still else "nothing is left"
+        say(f"    of {len(self.left)} processes that this run had begun {what}")
+
+    def alive(self):
+        table = processes()
+        return [pid for pid, start in sorted(self.left.items()) if pid in table and table[pid][2] == start]
+
+
+def processes():
+    """Every process that runs, with its parent, its session, and the time of its start, which tells it from a later one of the same id."""
+    table = {}
+    for pid in os.listdir("/proc"):
+        if pid.isdigit():
+            # The name stands in brackets and may hold anything.
+            words = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+            if words and words[0] not in "ZX":
+                table[int(pid)] = (int(words[1]), int(words[3]), int(words[19]))
+    return table
+
+
+def signal_group(child, number):
+    try:
+        os.killpg(child.pid, number)
+    except ProcessLookupError:
+        pass
+
+
 class Run:
     def __init__(self, kind, profile, limit_s):
         self.kind, self.profile, self.limit_s = kind, profile, limit_s
+        self.processes = Processes()
         self.logs = TARGET / "test-logs" / kind
         shutil.rmtree(self.logs, ignore_errors=True)
         self.logs.mkdir(parents=True, exist_ok=True)
@@ -106,6 +247,7 @@ class Run:
 
     def step(self, name, act):
         """Runs `act`, which gives whether it went well; says the machine's state before and the seconds after."""
+        self.processes.check()
         say(f"=== {name}")
         say(f"    {self.machine.state()}")
         begin = time.monotonic()
@@ -142,22 +284,22 @@ class Run:
     def execute(self, argv, log, env=None, cwd=ROOT, limit_s=GATE_LIMIT_S, stdout=None):
         """The exit code of a command, negative for a signal, None when it ran out of time. Output goes to the file `log`."""
         with open(log, "wb") as output:
-            child = subprocess.Popen(
-                [str(arg) for arg in argv],
+            child = self.processes.begin(
+                argv,
                 cwd=cwd,
                 env={**self.environment, **(env or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=stdout or output,
                 stderr=output,
-                start_new_session=True,
             )
         try:
-            return child.wait(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            return None
+            code = self.processes.wait(child, limit_s)
         finally:
             # Whatever the command left behind in its own session goes with it.
-            stop(child)
+            self.processes.end(child)
+        # Nothing can be said of a command that was told to end.
+        self.processes.check()
+        return code
 
     # --- building
 
@@ -208,7 +350,7 @@ class Run:
             if left:
                 del self.failures[before:]
                 say(f"    {name}: again in 10 s")
-                time.sleep(10)
+                self.processes.pause(10)
         return False
 
     # --- servers of the run
@@ -216,7 +358,7 @@ class Run:
     def start_servers(self):
         """One PostgreSQL and one RabbitMQ for all test programs; those that kill theirs start their own."""
         errors = open(self.logs / "servers.log", "wb")
-        self.servers = subprocess.Popen(
+        self.servers = self.processes.begin(
             [self.binary("fdn-test-servers")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
         )
         for line in self.servers.stdout:
@@ -225,6 +367,7 @@ class Run:
             found = re.match(r"export (\w+)='([^']*)'", line)
             if found:
                 self.environment[found.group(1)] = found.group(2)
+        self.processes.check()
         self.failures.append(("servers", first_reason(read(self.logs / "servers.log"))))
         say(read(self.logs / "servers.log"))
         return False
@@ -241,11 +384,8 @@ class Run:
     def stop_servers(self):
         if self.servers_live():
             self.servers.stdin.close()
-            try:
-                self.servers.wait(timeout=60)
-            except subprocess.TimeoutExpired:
-                self.servers.terminate()
-                self.servers.wait()
+            self.processes.wait(self.servers, 60)
+            self.processes.end(self.servers)
 
     # --- test programs
 
@@ -258,12 +398,15 @@ class Run:
         def lane():
             while True:
                 with lock:
-                    if not waiting or not self.servers_live():
+                    if not waiting or self.processes.signal or not self.servers_live():
                         return
                     package, target, executable, folder = waiting.pop()
                 begin = time.monotonic()
                 log = self.logs / f"{package.replace('/', '-')}-{target}.log"
-                result = Result(*self.test(executable, arguments, folder, log))
+                try:
+                    result = Result(*self.test(executable, arguments, folder, log))
+                except Interrupted:
+                    return
                 with lock:
                     self.report(f"{package} {target}", result, time.monotonic() - begin)
                     if not result.good:
@@ -274,6 +417,7 @@ class Run:
             thread.start()
         for thread in threads:
             thread.join()
+        self.processes.check()
         # Without their servers all tests fail, which says nothing about them.
         if not self.servers_live():
             return False
@@ -320,7 +464,6 @@ class Run:
     # --- the end
 
     def finish(self):
-        self.stop_servers()
         if self.ignored:
             self.failures.append(("tests", f"{self.ignored} tests are ignored; a test either runs or goes"))
         say("=== summary")
@@ -331,6 +474,8 @@ class Run:
         for what, reason in self.failures:
             say(f"FAILED {what}\n      {reason}")
         say(f"{self.passed} passed, {len(self.failures)} failed")
+        if self.processes.signal:
+            return 128 + self.processes.signal
         return 0 if not self.failures and self.passed else 1
 
 
@@ -453,24 +598,21 @@ class Lints:
         # A command is a session of its own, and where the kernel shares the processor between sessions (sched_autogroup) niceness counts within one only.
         lowest = 'echo 19 2>/dev/null >/proc/self/autogroup; exec nice -n 19 scripts/check.sh "$0" lints'
         with open(self.log, "wb") as output:
-            self.beside = subprocess.Popen(
+            self.beside = self.run.processes.begin(
                 ["sh", "-c", lowest, self.run.profile],
                 cwd=ROOT,
                 env=self.run.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,
             )
-        # Not beyond this run, however it ends.
-        atexit.register(lambda: self.beside.poll() is None and stop(self.beside))
 
     def end(self):
         code = self.beside.poll()
         if code is None:
             # On a busy machine the lowest priority may be none at all. Nobody can raise it without being root, so what is left is begun again;
             # crates that are done are not looked at twice.
-            stop(self.beside)
+            self.run.processes.end(self.beside)
             say("    not over yet; the rest at normal priority")
             code = self.run.execute(["scripts/check.sh", self.run.profile, "lints"], self.log)
         if code != 0:
@@ -480,20 +622,13 @@ class Lints:
         return code == 0
 
 
-def stop(child):
-    """Ends a command with all that it has begun in its session."""
-    try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    child.wait()
-
-
 def gate(run):
     if not run.step("preflight", lambda: preflight(run)):
         return
     # Seconds, before what takes minutes.
     if not run.step("form", lambda: run.command("form", ["scripts/check.sh", run.profile, "form"])):
+        return
+    if not run.step("an interrupted run", lambda: run.command("interrupted", ["scripts/interrupted.py"])):
         return
     if not run.step("console", lambda: run.command("console", ["scripts/console.sh", "check"])):
         return
@@ -741,16 +876,24 @@ def main():
         if (ROOT.parent / "shared" / "data").is_dir():
             run.environment["FDN_DATA_REQUIRED"] = "1"
     run.environment["PROPTEST_RNG_SEED"] = SEED
+    sys.exit(whole(run, lambda: gate(run) if asked.kind == "gate" else soak(run, asked.groups)))
+
+
+def whole(run, act):
+    """A run from its beginning to its last line; its exit code."""
     begin = time.monotonic()
+    run.processes.listen()
     try:
-        if asked.kind == "gate":
-            gate(run)
-        else:
-            soak(run, asked.groups)
-    except KeyboardInterrupt:
-        run.failures.append(("run", "interrupted"))
-    say(f"=== {asked.kind} took {(time.monotonic() - begin) / 60:.1f} minutes")
-    sys.exit(run.finish())
+        act()
+        run.stop_servers()
+    except Interrupted:
+        pass
+    finally:
+        run.processes.close()
+    if run.processes.signal:
+        run.failures.append(("run", f"interrupted by {run.processes.signal.name}"))
+    say(f"=== {run.kind} took {(time.monotonic() - begin) / 60:.1f} minutes")
+    return run.finish()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,10 @@
 //! The reply to a request is a function of the request, the state that is published and, if it has a cookie, the time
 //! ([`Responder::reply`]). [`Responder::datagram`] adds the one thing that depends on requests before: [`limit`].
 
+mod asked;
 pub mod cookie;
+mod decide;
+mod edns;
 pub mod fast;
 pub mod https;
 pub mod identity;
@@ -32,29 +35,26 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fdn_core::api::edns::REVISION;
-use fdn_core::{ClientPrefix, Revision};
-use hickory_proto::op::{Edns, ResponseCode};
-use hickory_proto::rr::rdata::opt::EdnsOption;
-use hickory_proto::rr::{DNSClass, RecordType};
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::RecordType;
 use hickory_server::net::xfer::Protocol;
 use hickory_server::server::Request;
 
+use self::asked::Asked;
 use self::cookie::CookieKeys;
 use self::identity::Identity;
 use self::limit::{Class, Limiter, Outcome};
-use self::sections::{Sections, encode};
-use self::signed::{Unfinished, is_nxname};
+use self::sections::encode;
+use self::signed::is_nxname;
 use self::transfer::{Transfers, decodable};
 use self::tsig::Session;
 use self::watch::Watch;
-use self::wire::{Failure, Reject, Scan};
+use self::wire::{Failure, Reject};
 use crate::dnssec::Signer;
 use crate::metrics::{Metrics, QueryKind, Transport};
-use crate::policy::steer::{Pick, Steered};
-use crate::policy::{Body, Policy, Question};
+use crate::policy::Policy;
 use crate::published::Published;
-use crate::query_log::{QueryLog, Told};
+use crate::query_log::QueryLog;
 use crate::sync::demand::Demand;
 
 /// The smallest size that every asker takes over UDP (RFC 1035, section 4.2.1; RFC 6891, section 6.2.3).
@@ -336,237 +336,6 @@ impl Responder {
             None => failed(ResponseCode::ServFail),
         }
     }
-
-    /// What a question is answered with.
-    fn decide(
-        &self,
-        request: &Request,
-        query: &hickory_proto::op::LowerQuery,
-        asked: &Asked<'_>,
-        verified: bool,
-    ) -> Decided {
-        let original = query.original().name();
-        if query.query_class() == DNSClass::CH {
-            let told = self.guard.identity.chaos(original, query.query_type());
-            return match told {
-                Some(record) => {
-                    let sections = Sections {
-                        authoritative: true,
-                        answers: vec![record],
-                        ..Sections::default()
-                    };
-                    Decided::the_same_for_all(sections, Class::Name)
-                }
-                None => {
-                    let refused = Sections::bare(ResponseCode::Refused);
-                    Decided::the_same_for_all(refused, Class::Error)
-                }
-            };
-        }
-        // RFC 1995, section 2: what does not fit into a datagram is one SOA record, and whoever wants more comes by TCP.
-        let by_datagram = asked.transport == Transport::Udp;
-        if asked.signed && by_datagram && query.query_type() == RecordType::IXFR {
-            return Decided::the_same_for_all(self.newest(query), Class::Name);
-        }
-        let client = asked.client();
-        let (names, serving) = (self.published.names(), self.published.serving());
-        let question = Question {
-            name: query.name(),
-            kind: query.query_type(),
-            class: query.query_class(),
-        };
-        let verdict = self.policy.answer(
-            question,
-            client,
-            request.metadata.id,
-            &names,
-            &serving.fleet,
-            self.published.locate(),
-        );
-        if let Some(steered) = &verdict.steered {
-            self.demand.record(&steered.table.app, client.to_demand());
-            count(steered, &serving.answers);
-            if let Some(told) = &asked.told {
-                let subnet = asked.subnet().and_then(|subnet| subnet.client);
-                let what = (subnet.is_some(), asked.logged);
-                told.get_or_init(|| Told::of(steered, client, &serving.fleet, what));
-            }
-        }
-        let class = match verdict.body {
-            Body::NxDomain | Body::Wildcard(..) => Class::Zone,
-            Body::NoData if names.is_wild(query.name()) => Class::Zone,
-            Body::Refused | Body::Failure => Class::Error,
-            Body::Records(..)
-            | Body::Addresses { .. }
-            | Body::Service { .. }
-            | Body::Any(_)
-            | Body::NoData => Class::Name,
-        };
-        let sections = Sections::of(&verdict, original, &names);
-        let sections = match &self.signer {
-            None => sections,
-            Some(signer) => {
-                let unfinished = Unfinished {
-                    signer,
-                    query,
-                    names: &names,
-                    fleet: &serving.fleet,
-                    class,
-                    shown: verified,
-                };
-                unfinished.finish(sections, asked)
-            }
-        };
-        Decided {
-            sections,
-            class,
-            scope: verdict.scope,
-            revision: verdict.revision,
-        }
-    }
-
-    /// The OPT record of an answer: there if the request had one (RFC 6891, section 6.1.1), with the options that were asked for.
-    fn edns(
-        &self,
-        asked: &Asked<'_>,
-        code: ResponseCode,
-        (scope, revision): (u8, Option<Revision>),
-    ) -> Option<Edns> {
-        let theirs = asked.scan.edns.as_ref()?;
-        let mut edns = Edns::new();
-        edns.set_max_payload(self.udp_size)
-            .set_dnssec_ok(theirs.dnssec_ok);
-        let mut add = |code, data| edns.options_mut().insert(EdnsOption::Unknown(code, data));
-        if let Some(subnet) = &theirs.subnet {
-            self.metrics.with_subnet();
-            // RFC 7871, section 7.2.1: an answer that was not tailored says so by scope 0; an error says nothing.
-            if matches!(code, ResponseCode::NoError | ResponseCode::NXDomain) {
-                add(wire::CLIENT_SUBNET, subnet.answer(scope));
-            }
-        }
-        if let (Some(cookie), Some(keys)) = (&theirs.cookie, &self.guard.cookies) {
-            let data = keys.answer(cookie, asked.from.ip(), asked.now);
-            add(wire::COOKIE, data.to_vec());
-        }
-        if let (true, Some(name)) = (theirs.nsid, &self.guard.identity.name) {
-            add(wire::NSID, name.clone().into_bytes());
-        }
-        if let (true, Some(revision)) = (theirs.revision, revision) {
-            add(REVISION, revision.get().to_be_bytes().to_vec());
-        }
-        Some(edns)
-    }
-
-    /// The answer to a request without a question: a cookie (RFC 7873, section 5.4).
-    fn cookie_only(&self, asked: &Asked<'_>) -> Reply {
-        let cookie = asked.scan.edns.as_ref().and_then(|e| e.cookie.as_ref());
-        let (Some(cookie), Some(keys)) = (cookie, &self.guard.cookies) else {
-            let failure = Failure::of(asked.scan, ResponseCode::FormErr);
-            self.metrics
-                .query(QueryKind::Other, failure.code, asked.transport);
-            return Reply::failure(asked.packet, &failure, self.udp_size);
-        };
-        self.metrics
-            .query(QueryKind::Other, ResponseCode::NoError, asked.transport);
-        let data = keys.answer(cookie, asked.from.ip(), asked.now);
-        let failure = Failure::of(asked.scan, ResponseCode::NoError);
-        let mut reply = Reply::failure(asked.packet, &failure, self.udp_size);
-        // The OPT record is the last thing in it, and its length the last thing there.
-        reply.octets.truncate(reply.octets.len() - 2);
-        for word in [4 + data.len(), usize::from(wire::COOKIE), data.len()] {
-            let word = u16::try_from(word).unwrap_or(u16::MAX);
-            reply.octets.extend_from_slice(&word.to_be_bytes());
-        }
-        reply.octets.extend_from_slice(&data);
-        reply.verified = self.verified(asked);
-        reply
-    }
-
-    /// Whether a cookie shows that the asker's address is its own.
-    fn verified(&self, asked: &Asked<'_>) -> bool {
-        let cookie = asked.scan.edns.as_ref().and_then(|e| e.cookie.as_ref());
-        match (cookie, &self.guard.cookies) {
-            (Some(cookie), Some(keys)) => keys.accepts(cookie, asked.from.ip(), asked.now),
-            _ => false,
-        }
-    }
-
-    /// How long an answer may be, in octets.
-    fn size_limit(&self, asked: &Asked<'_>, verified: bool) -> u16 {
-        let reserved = u16::try_from(asked.reserved).unwrap_or(u16::MAX);
-        if asked.transport.is_stream() {
-            return u16::MAX - reserved;
-        }
-        let taken = match &asked.scan.edns {
-            Some(edns) => edns.payload.clamp(UDP_MIN, self.udp_size.max(UDP_MIN)),
-            None => UDP_MIN,
-        };
-        let taken = taken.saturating_sub(reserved);
-        if verified {
-            return taken;
-        }
-        let unverified = self.unverified_limit(asked.packet);
-        taken.min(unverified.saturating_sub(reserved))
-    }
-
-    /// How long an answer over UDP may be to one who may have forged its address.
-    fn unverified_limit(&self, packet: &[u8]) -> u16 {
-        match usize::from(self.guard.amplification) * packet.len() {
-            0 => u16::MAX,
-            most => u16::try_from(most - 1).unwrap_or(u16::MAX),
-        }
-    }
-}
-
-/// What a question is answered with.
-struct Decided {
-    sections: Sections,
-    /// What the answer counts as.
-    class: Class,
-    /// How many leading bits of the client it depends on.
-    scope: u8,
-    /// The revision of what it follows from, where the name is an app's.
-    revision: Option<Revision>,
-}
-
-impl Decided {
-    const fn the_same_for_all(sections: Sections, class: Class) -> Self {
-        Self {
-            sections,
-            class,
-            scope: 0,
-            revision: None,
-        }
-    }
-}
-
-/// A request with all that its answer depends on.
-struct Asked<'a> {
-    packet: &'a [u8],
-    scan: &'a Scan,
-    from: SocketAddr,
-    transport: Transport,
-    now: u32,
-    /// Whether it was signed, and rightly.
-    signed: bool,
-    /// Octets by which a signature will make the answer longer.
-    reserved: usize,
-    /// What the answer followed from, if it is looked at.
-    told: Option<OnceCell<Told>>,
-    /// Whether a line is written about it.
-    logged: bool,
-}
-
-impl Asked<'_> {
-    fn subnet(&self) -> Option<&wire::Subnet> {
-        self.scan.edns.as_ref()?.subnet.as_ref()
-    }
-
-    /// The client. Without a client subnet the resolver stands for its clients (RFC 7871, section 7.2.1).
-    fn client(&self) -> ClientPrefix {
-        let told = self.subnet().and_then(|subnet| subnet.client);
-        told.unwrap_or_else(|| ClientPrefix::host(self.from.ip()))
-    }
 }
 
 /// Types that no record has (RFC 6895, section 3.1: OPT, and 128 to 255) and that mean nothing here as a question. Zone transfers and
@@ -584,15 +353,6 @@ fn without_meaning(kind: RecordType) -> Option<ResponseCode> {
 fn seconds() -> u32 {
     let seconds = fdn_service::now().get() / 1000;
     u32::try_from(seconds & u64::from(u32::MAX)).unwrap_or(0)
-}
-
-fn count(steered: &Steered<'_>, answers: &[prometheus::IntCounter]) {
-    steered.table.count();
-    if let Pick::Live(index) = &steered.pick
-        && let Some(counter) = answers.get(*index)
-    {
-        counter.inc();
-    }
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use std::str::FromStr;
 
 use fdn_core::message::{AppBindings, ClusterSpec, NetworkDesired};
 use fdn_core::{GeoPoint, Revision};
-use hickory_proto::op::{Message, MessageType, OpCode, Query};
-use hickory_proto::rr::Name;
+use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query};
+use hickory_proto::rr::rdata::opt::EdnsOption;
+use hickory_proto::rr::{DNSClass, Name};
 use prometheus::{Encoder, Registry, TextEncoder};
 
 use super::*;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use fdn_core::api::edns::REVISION;
+
 use super::*;
 use crate::handler::limit::Limits;
 

@@ -1,0 +1,106 @@
+//! What an answer has beside its records: the OPT record with the options that were asked for (RFC 6891), cookies among them (RFC 7873), and how long
+//! it may be.
+
+use fdn_core::Revision;
+use fdn_core::api::edns::REVISION;
+use hickory_proto::op::{Edns, ResponseCode};
+use hickory_proto::rr::rdata::opt::EdnsOption;
+
+use super::asked::Asked;
+use super::wire::{self, Failure};
+use super::{Reply, Responder, UDP_MIN};
+use crate::metrics::QueryKind;
+
+impl Responder {
+    /// The OPT record of an answer: there if the request had one (RFC 6891, section 6.1.1), with the options that were asked for.
+    pub(super) fn edns(
+        &self,
+        asked: &Asked<'_>,
+        code: ResponseCode,
+        (scope, revision): (u8, Option<Revision>),
+    ) -> Option<Edns> {
+        let theirs = asked.scan.edns.as_ref()?;
+        let mut edns = Edns::new();
+        edns.set_max_payload(self.udp_size)
+            .set_dnssec_ok(theirs.dnssec_ok);
+        let mut add = |code, data| edns.options_mut().insert(EdnsOption::Unknown(code, data));
+        if let Some(subnet) = &theirs.subnet {
+            self.metrics.with_subnet();
+            // RFC 7871, section 7.2.1: an answer that was not tailored says so by scope 0; an error says nothing.
+            if matches!(code, ResponseCode::NoError | ResponseCode::NXDomain) {
+                add(wire::CLIENT_SUBNET, subnet.answer(scope));
+            }
+        }
+        if let (Some(cookie), Some(keys)) = (&theirs.cookie, &self.guard.cookies) {
+            let data = keys.answer(cookie, asked.from.ip(), asked.now);
+            add(wire::COOKIE, data.to_vec());
+        }
+        if let (true, Some(name)) = (theirs.nsid, &self.guard.identity.name) {
+            add(wire::NSID, name.clone().into_bytes());
+        }
+        if let (true, Some(revision)) = (theirs.revision, revision) {
+            add(REVISION, revision.get().to_be_bytes().to_vec());
+        }
+        Some(edns)
+    }
+
+    /// The answer to a request without a question: a cookie (RFC 7873, section 5.4).
+    pub(super) fn cookie_only(&self, asked: &Asked<'_>) -> Reply {
+        let cookie = asked.scan.edns.as_ref().and_then(|e| e.cookie.as_ref());
+        let (Some(cookie), Some(keys)) = (cookie, &self.guard.cookies) else {
+            let failure = Failure::of(asked.scan, ResponseCode::FormErr);
+            self.metrics
+                .query(QueryKind::Other, failure.code, asked.transport);
+            return Reply::failure(asked.packet, &failure, self.udp_size);
+        };
+        self.metrics
+            .query(QueryKind::Other, ResponseCode::NoError, asked.transport);
+        let data = keys.answer(cookie, asked.from.ip(), asked.now);
+        let failure = Failure::of(asked.scan, ResponseCode::NoError);
+        let mut reply = Reply::failure(asked.packet, &failure, self.udp_size);
+        // The OPT record is the last thing in it, and its length the last thing there.
+        reply.octets.truncate(reply.octets.len() - 2);
+        for word in [4 + data.len(), usize::from(wire::COOKIE), data.len()] {
+            let word = u16::try_from(word).unwrap_or(u16::MAX);
+            reply.octets.extend_from_slice(&word.to_be_bytes());
+        }
+        reply.octets.extend_from_slice(&data);
+        reply.verified = self.verified(asked);
+        reply
+    }
+
+    /// Whether a cookie shows that the asker's address is its own.
+    pub(super) fn verified(&self, asked: &Asked<'_>) -> bool {
+        let cookie = asked.scan.edns.as_ref().and_then(|e| e.cookie.as_ref());
+        match (cookie, &self.guard.cookies) {
+            (Some(cookie), Some(keys)) => keys.accepts(cookie, asked.from.ip(), asked.now),
+            _ => false,
+        }
+    }
+
+    /// How long an answer may be, in octets.
+    pub(super) fn size_limit(&self, asked: &Asked<'_>, verified: bool) -> u16 {
+        let reserved = u16::try_from(asked.reserved).unwrap_or(u16::MAX);
+        if asked.transport.is_stream() {
+            return u16::MAX - reserved;
+        }
+        let taken = match &asked.scan.edns {
+            Some(edns) => edns.payload.clamp(UDP_MIN, self.udp_size.max(UDP_MIN)),
+            None => UDP_MIN,
+        };
+        let taken = taken.saturating_sub(reserved);
+        if verified {
+            return taken;
+        }
+        let unverified = self.unverified_limit(asked.packet);
+        taken.min(unverified.saturating_sub(reserved))
+    }
+
+    /// How long an answer over UDP may be to one who may have forged its address.
+    pub(super) fn unverified_limit(&self, packet: &[u8]) -> u16 {
+        match usize::from(self.guard.amplification) * packet.len() {
+            0 => u16::MAX,
+            most => u16::try_from(most - 1).unwrap_or(u16::MAX),
+        }
+    }
+}
