@@ -9,10 +9,13 @@ The agent's drop-ins are installed as their heads say: then it listens at port 4
 same ordinary user.
 """
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 from engine import Engine, Failed, probe_image, until
@@ -83,6 +86,46 @@ key_file = "/etc/fdn/zone.key"
 """
 
 
+GROUPS = Path("/sys/fs/cgroup")
+
+
+def hierarchies():
+    """The controllers of control groups (version 1) that are mounted somewhere on this machine, by hierarchy."""
+    lines = (line.split(":")[1] for line in Path("/proc/self/cgroup").read_text().splitlines())
+    return {line for line in lines if line and not line.startswith("name=")}
+
+
+class Groups:
+    """Control groups as they are. A systemd that may manage them mounts what nobody had mounted, and leaves groups in it when its machine is killed: who looks for
+    the groups of a process later finds hierarchies without a mount, and containerd hears of no container that had too little memory."""
+
+    def __enter__(self):
+        self.before, self.names = hierarchies(), set(os.listdir(GROUPS))
+
+    def __exit__(self, *_):
+        if new := set(os.listdir(GROUPS)) - self.names:
+            # It has made folders for them, and the rest of the file system read-only.
+            subprocess.run(["mount", "-o", "remount,rw", GROUPS], check=True)
+            for path in (GROUPS / name for name in new):
+                path.unlink() if path.is_symlink() else path.rmdir()
+        end = time.monotonic() + 30
+        while (more := hierarchies() - self.before) and time.monotonic() < end:
+            for controllers in more:
+                with tempfile.TemporaryDirectory() as place:
+                    if subprocess.run(["mount", "-t", "cgroup", "-o", controllers, "none", place], stderr=subprocess.DEVNULL).returncode:
+                        continue
+                    for folder, _, _ in os.walk(place, topdown=False):
+                        if folder != place:
+                            try:
+                                os.rmdir(folder)
+                            except OSError:
+                                pass
+                    subprocess.run(["umount", place], check=True)
+            time.sleep(0.2)
+        if more:
+            raise Failed(f"control groups of {', '.join(sorted(more))} stay mounted")
+
+
 class Machine:
     """A container with systemd as its first process, in the network of the first machine. `runs`: containers, too."""
 
@@ -90,7 +133,7 @@ class Machine:
         self.engine, self.name = engine, name
         # Neither privileged nor with the kernel's settings writable: enough for systemd to make its services' sandboxes.
         flags = ["--cap-add", "SYS_ADMIN", "--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined", "--cgroupns", "host"]
-        groups = "/sys/fs/cgroup" if runs else "/sys/fs/cgroup/systemd"
+        groups = GROUPS if runs else GROUPS / "systemd"
         flags += ["--tmpfs", "/run", "--tmpfs", "/tmp", "-e", "container=docker", "-v", f"{groups}:{groups}:rw"]
         if runs:
             flags += ["--cap-add", "SYS_PTRACE", "--cap-add", "NET_ADMIN", "-v", "/var/lib/docker", "--security-opt", "systempaths=unconfined"]
@@ -270,7 +313,7 @@ def main():
         return 2
     machines = []
     try:
-        with Engine() as engine:
+        with Groups(), Engine() as engine:
             image(engine, *by_hand(Path(sys.argv[1]).resolve(), probe_image(engine, engine.folder)))
             say("the image is made")
             try:

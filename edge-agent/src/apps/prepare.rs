@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fdn_core::manifest::RuntimeKind;
 use fdn_core::message::{AppSpec, FunctionSpec};
@@ -387,6 +388,9 @@ async fn start_ahead(parts: &AppsParts, deployed: &Deployed) {
     }
 }
 
+/// How long a warm call may take: what is done once, at the first call, is over then. A function that waits for others must not keep calls from its app.
+const WARM_CALL: Duration = Duration::from_secs(5);
+
 async fn load_ahead(
     parts: &AppsParts,
     deployed: &Arc<Deployed>,
@@ -402,7 +406,7 @@ async fn load_ahead(
         }
     })?;
     if with_call && parts.settings.warm_call {
-        let timeout = deployed.manifest.timeout.as_duration();
+        let timeout = deployed.manifest.timeout.as_duration().min(WARM_CALL);
         // A node that is full has calls enough to warm it up.
         let Some(stay) = parts.ledger.enter(deployed.manifest.memory_mib()) else {
             return Ok(());

@@ -21,6 +21,7 @@ use super::state::{Action, Event, Saved, State, Version, View};
 use super::store::Store;
 use super::{AppsParts, CONDITION_APPS, CONDITION_STATE, Command, Counters, Observed, Serving};
 use crate::gateway::routes::{CallTerms, Route, RouteTable, Target};
+use crate::metrics::AppMetrics;
 use crate::policy::{Guard, Guards};
 
 /// Commands taken together, so that a burst of messages is written to disk once.
@@ -39,6 +40,8 @@ pub(super) struct Shell {
     tasks: BTreeMap<(AppName, Revision), AbortHandle>,
     views: Vec<View>,
     guards: Guards,
+    /// Of functions that are served in another form from the next routes on.
+    reshaped: Vec<Arc<AppMetrics>>,
     save: bool,
     done: Vec<oneshot::Sender<()>>,
 }
@@ -63,6 +66,7 @@ impl Shell {
             serving: BTreeMap::new(),
             tasks: BTreeMap::new(),
             views: Vec::new(),
+            reshaped: Vec::new(),
             save: false,
             done: Vec::new(),
         })
@@ -205,13 +209,13 @@ impl Shell {
         let now = serving.staged.clone();
         let known = self.serving.get(&app).map(|(_, known)| known);
         let changed = known.map_or_else(Vec::new, |known| serving.in_other_forms(known));
-        for deployed in &changed {
-            deployed.metrics.forget_phases();
-        }
         if !changed.is_empty() && now.as_ref().is_some_and(|now| now.stages.len() == 1) {
             // What its only stage takes is told as the app's.
-            self.counters(&app).forget_phases();
+            let whole = self.counters(&app);
+            self.reshaped.push(whole);
         }
+        let changed = changed.iter().map(|deployed| Arc::clone(&deployed.metrics));
+        self.reshaped.extend(changed);
         let before = self.serving.insert(app.clone(), (revision, serving));
         let Some(old) = before.and_then(|(_, before)| before.staged) else {
             return;
@@ -286,7 +290,7 @@ impl Shell {
         self.tasks.insert(key, task.abort_handle());
     }
 
-    fn counters(&mut self, app: &AppName) -> Arc<crate::metrics::AppMetrics> {
+    fn counters(&mut self, app: &AppName) -> Arc<AppMetrics> {
         let counters = self
             .counters
             .entry(app.clone())
@@ -335,6 +339,10 @@ impl Shell {
             })
             .collect();
         self.parts.routes.publish(routes);
+        // After the last call that comes to the form before, and before it is told that this one is served.
+        for metrics in self.reshaped.drain(..) {
+            metrics.forget_phases();
+        }
         self.observed.store(Arc::new(entries));
         if changed {
             self.count_phases(&views);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fdn_core::figures::Tally;
 use fdn_core::phases::PhaseTimes;
@@ -92,8 +92,11 @@ pub struct AppMetrics {
     start_mean: AtomicU64,
     /// What calls typically take until they are let in, until they have a sandbox, and inside the function: robust means, kept as those above.
     phases: [AtomicU64; 3],
-    /// Calls there had been when that was last forgotten.
+    /// How many calls that is of.
+    told: AtomicU64,
+    /// When that was last forgotten, in microseconds after `since`: calls that had begun before are not of it.
     forgot_at: AtomicU64,
+    since: Instant,
     /// How long calls took from then on, start and execution together, outliers in full: a mean, kept like those.
     served: AtomicU64,
     /// Each version's own. Locked when a version is made ready and for a report, never for a call.
@@ -121,7 +124,9 @@ impl AppMetrics {
             mean: AtomicU64::new(0),
             start_mean: AtomicU64::new(0),
             phases: Default::default(),
+            told: AtomicU64::new(0),
             forgot_at: AtomicU64::new(0),
+            since: Instant::now(),
             served: AtomicU64::new(0),
             versions: Mutex::default(),
             tally: TallyCounts::default(),
@@ -168,8 +173,19 @@ impl AppMetrics {
 
     /// Notes that a call was let in after `queue`, got its instance after `instantiate`, and ran for `exec` inside the function.
     pub fn ran(&self, queue: Duration, instantiate: Duration, exec: Duration) {
-        let before = self.invocations.fetch_add(1, Ordering::Relaxed);
-        let before = before.saturating_sub(self.forgot_at.load(Ordering::Relaxed));
+        self.invocations.fetch_add(1, Ordering::Relaxed);
+        self.count_phases(queue, instantiate, exec);
+        self.start.observe(instantiate.as_secs_f64());
+        follow(&self.mean, exec);
+        follow(&self.start_mean, instantiate);
+    }
+
+    fn count_phases(&self, queue: Duration, instantiate: Duration, exec: Duration) {
+        let began = self.since.elapsed().saturating_sub(instantiate + exec);
+        if micros(began) < self.forgot_at.load(Ordering::Relaxed) {
+            return;
+        }
+        let before = self.told.fetch_add(1, Ordering::Relaxed);
         let served = f64::from_bits(self.served.load(Ordering::Relaxed));
         let served = running_mean(served, before, (instantiate + exec).as_secs_f64() * 1e3);
         self.served.store(served.to_bits(), Ordering::Relaxed);
@@ -178,9 +194,6 @@ impl AppMetrics {
             let next = residual::follow(known, took.as_secs_f64() * 1e3, before);
             phase.store(next.to_bits(), Ordering::Relaxed);
         }
-        self.start.observe(instantiate.as_secs_f64());
-        follow(&self.mean, exec);
-        follow(&self.start_mean, instantiate);
     }
 
     /// Notes that a call waited until its code was loaded.
@@ -254,7 +267,7 @@ impl AppMetrics {
         // What is typical is never above the mean for long: it is what follows faster when calls become slower.
         let typical = (start + execution).get();
         let ratio = f64::from_bits(self.served.load(Ordering::Relaxed)) / typical;
-        (self.invocations() > self.forgot_at.load(Ordering::Relaxed)).then_some(PhaseTimes {
+        (self.told.load(Ordering::Relaxed) > 0).then_some(PhaseTimes {
             queue,
             start,
             execution,
@@ -266,13 +279,16 @@ impl AppMetrics {
         })
     }
 
-    /// Forgets what calls typically take, since from now on they are served in another form. Counts stay.
+    /// Forgets what calls typically take, since from now on they are served in another form. Calls that have begun in the form before do not
+    /// count for it when they end. Counts stay.
     pub fn forget_phases(&self) {
+        let now = micros(self.since.elapsed());
+        self.forgot_at.store(now, Ordering::Relaxed);
+        self.told.store(0, Ordering::Relaxed);
         for phase in &self.phases {
             phase.store(0, Ordering::Relaxed);
         }
         self.served.store(0, Ordering::Relaxed);
-        self.forgot_at.store(self.invocations(), Ordering::Relaxed);
     }
 
     /// The moving mean of the time until a call had its instance, if something was measured.
@@ -280,6 +296,10 @@ impl AppMetrics {
     pub fn start_mean(&self) -> Option<Millis> {
         read(&self.start_mean)
     }
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn read(mean: &AtomicU64) -> Option<Millis> {

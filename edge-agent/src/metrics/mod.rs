@@ -434,10 +434,13 @@ mod tests {
         // In another form calls take what they take in that one, and not a mixture; counts go on.
         app.forget_phases();
         assert_eq!((app.phases(), app.invocations()), (None, 2));
-        ran(Duration::from_millis(70));
+        // One that had begun before is of the form before.
+        ran(Duration::from_secs(70));
+        assert_eq!((app.phases(), app.invocations()), (None, 3));
+        ran(Duration::ZERO);
         let phases = app.phases().expect("a call");
-        assert_eq!(phases.execution, fdn_core::Millis::new(70.0));
-        assert_eq!((phases.mean_ratio, app.invocations()), (Some(1.0), 3));
+        assert_eq!(phases.execution, fdn_core::Millis::ZERO);
+        assert_eq!((phases.mean_ratio, app.invocations()), (Some(1.0), 4));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fdn_core::manifest::Manifest;
 use fdn_core::message::AppPhase;
-use fdn_core::{ByteSize, ErrorCode};
+use fdn_core::{ByteSize, DurationMs, ErrorCode};
 use fdn_testkit::{components, wait};
 
 use crate::support::{Network, problem};
@@ -73,6 +73,22 @@ async fn a_deployed_app_is_fetched_compiled_once_and_called() {
         Some(1.0)
     );
     agent.stop().await;
+}
+
+/// What a function waits for keeps no calls from it: the call that warms it up is ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_app_whose_calls_take_minutes_is_soon_ready() {
+    let network = Network::start().await;
+    let _agent = network.agent(network.settings("eu-west-1")).await;
+    let patient = Manifest {
+        timeout: DurationMs::from_secs(600),
+        ..Manifest::default()
+    };
+    let component = components::sleeping(600_000);
+    let revision = network.deploy("slow", 1, &component, patient).await;
+    network
+        .until_phase("slow", revision, |phase| *phase == AppPhase::Ready)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
