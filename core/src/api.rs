@@ -550,6 +550,9 @@ pub struct Candidate {
     pub start: Millis,
     /// `w(c,p)`: the work at this cluster's speed.
     pub work: Millis,
+    /// How much longer all others would wait there, for each of the client's calls: the choice goes by it too.
+    #[serde(default)]
+    pub toll: Millis,
     /// `EFT`: earliest finish.
     pub finish: Millis,
     /// The whole call as the client feels it, way back included.

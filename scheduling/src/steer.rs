@@ -77,9 +77,10 @@ impl Decision {
                 distance: candidate.terms.distance,
                 available: candidate.terms.available,
                 start: candidate.terms.start,
-                work: candidate.terms.work,
-                finish: candidate.terms.finish,
-                total: candidate.terms.total,
+                work: candidate.terms.work - candidate.terms.toll,
+                toll: candidate.terms.toll,
+                finish: candidate.terms.finish - candidate.terms.toll,
+                total: candidate.terms.total - candidate.terms.toll,
                 excluded: candidate.excluded().map(|why| why.to_string()),
                 verdict: if kept_other && candidate.id == self.cluster {
                     format!("kept: {}", self.reason)

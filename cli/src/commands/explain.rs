@@ -33,13 +33,14 @@ pub async fn run(
 #[serde(transparent)]
 pub struct Explained<'a>(pub &'a Explanation);
 
-const COLUMNS: [&str; 10] = [
-    "CLUSTER", "RTT", "FROM", "D", "AVAIL", "EST", "WORK", "EFT", "TOTAL", "VERDICT",
+const COLUMNS: [&str; 11] = [
+    "CLUSTER", "RTT", "FROM", "D", "AVAIL", "EST", "WORK", "EFT", "TOTAL", "TOLL", "VERDICT",
 ];
 
 const LEGEND: &str = "\
 RTT round trip, as measured, located or unknown; D one way; AVAIL until a slot is free; EST earliest start = max(AVAIL, D);
-WORK time of one call there; EFT earliest finish = EST + WORK; TOTAL with the way back = EFT + D; all in milliseconds
+WORK time of one call there; EFT earliest finish = EST + WORK; TOTAL with the way back = EFT + D; TOLL how much longer all others would
+wait for each of these calls, which counts like the call's own time; all in milliseconds
 of forms: RUN time of one call, COLD what calls wait for instances as a mean, MILLION what a million calls cost; * is served
 ";
 
@@ -191,7 +192,7 @@ fn compared(stage: &StageCompared) -> Vec<Vec<String>> {
 }
 
 /// What is shown of clusters as they were when it was planned.
-pub(super) const PLANNED: [&str; 6] = ["CLUSTER", "D", "AVAIL", "WORK", "TOTAL", "VERDICT"];
+pub(super) const PLANNED: [&str; 7] = ["CLUSTER", "D", "AVAIL", "WORK", "TOTAL", "TOLL", "VERDICT"];
 
 /// A cluster as it was.
 pub(super) fn planned(candidate: &Candidate) -> Vec<String> {
@@ -201,6 +202,7 @@ pub(super) fn planned(candidate: &Candidate) -> Vec<String> {
         millis(candidate.available),
         millis(candidate.work),
         millis(candidate.total),
+        millis(candidate.toll),
         verdict(candidate),
     ]
 }
@@ -223,6 +225,7 @@ fn cells(candidate: &Candidate) -> Vec<String> {
         millis(candidate.work),
         millis(candidate.finish),
         millis(candidate.total),
+        millis(candidate.toll),
         verdict(candidate),
     ]
 }

@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 
 use fdn_core::Millis;
 use fdn_scheduling::compete::Rate;
-use fdn_scheduling::place::{Availability, ClusterIndex, Problem};
+use fdn_scheduling::dag::TaskIndex;
+use fdn_scheduling::place::{Availability, ClusterIndex, HeuOrche, Problem};
 use fdn_scheduling::steer::{Margin, justifies};
 
 /// Clusters that one app comes to at a time.
@@ -30,7 +31,7 @@ const NOBODY_YET: f64 = 1e-3;
 pub struct Gains(BTreeMap<ClusterIndex, f64>);
 
 impl Gains {
-    /// Takes in some clients, whose calls take `latency` as they are planned now: the best for them among the clusters that are to `come`.
+    /// Takes in some clients, whose calls cost `latency` as they are planned now ([`cost`]): the best for them among the clusters that are to `come`.
     pub fn note(
         &mut self,
         problem: &Problem<'_>,
@@ -59,6 +60,14 @@ impl Gains {
         all.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         all.into_iter().take(AT_ONCE).map(|(at, _)| at).collect()
     }
+}
+
+/// What a call costs there, by what decides: tolls are in it.
+#[must_use]
+pub fn cost(problem: &Problem<'_>, placed: &[ClusterIndex]) -> Millis {
+    let assigned = |task: TaskIndex| placed.get(task.get()).copied();
+    let plan = HeuOrche::default().evaluate(problem, assigned);
+    plan.map_or(Millis::INFINITY, |plan| plan.latency())
 }
 
 /// What a call takes that a cluster serves alone, from the client and back; nothing if it takes no work.

@@ -18,7 +18,7 @@ use fdn_scheduling::dag::Dag;
 use fdn_scheduling::place::{Bars, ClusterIndex, Problem};
 
 use super::actual::Factors;
-use super::ahead::Gains;
+use super::ahead::{self, Gains};
 use super::dwell::Moved;
 use super::groups::{Group, Groups};
 use super::reason;
@@ -410,7 +410,8 @@ fn compete(
             .lacking_time(crowd.previous.as_deref());
         if !come.is_empty() {
             let gains = gains.entry(crowd.app).or_default();
-            gains.note(problem, come, (outcome.latency, crowd.rate), world.margin());
+            let cost = ahead::cost(problem, &outcome.clusters);
+            gains.note(problem, come, (cost, crowd.rate), world.margin());
         }
         let before = apps[crowd.app].before;
         decisions[at] = Some(decided(

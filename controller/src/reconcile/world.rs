@@ -458,23 +458,27 @@ impl World {
         presence: &Presence<'_>,
     ) -> Result<Steering, fdn_scheduling::Error> {
         let dag = self.dag(workflow, profiles)?;
-        let distance: Vec<Millis> = self
-            .clusters
-            .iter()
-            .map(|c| {
-                view.get(&c.id)
-                    .map_or(Millis::INFINITY, LatencyEstimate::one_way)
-            })
-            .collect();
-        // One client more changes nothing; it meets the waits that there are.
-        let mut costs = Costs::default();
+        let away = |c: &Cluster| {
+            let known = view.get(&c.id);
+            known.map_or(Millis::INFINITY, LatencyEstimate::one_way)
+        };
+        let distance: Vec<Millis> = self.clusters.iter().map(away).collect();
+        // One client more changes nothing; it meets the waits that there are, and pays the toll of a rare caller.
+        let (nobody, horizon) = (Rate::default(), self.terms.horizon);
         let factors = presence.factors.as_slice().unwrap_or_default();
-        costs.refill(dag.given(), self.clusters.len(), |task, at| {
+        let time = |task: usize, at: usize| {
             let work = dag.task(TaskIndex::new(task)).work;
             let factor = factors.get(task * self.clusters.len() + at);
-            let time = self.clusters[at].speed.time(work) * factor.copied().unwrap_or(1.0);
-            let load = &self.asked[at].load;
-            time + load.wait(Rate::default(), time, self.terms.horizon)
+            self.clusters[at].speed.time(work) * factor.copied().unwrap_or(1.0)
+        };
+        let (mut times, mut costs) = (Costs::default(), Costs::default());
+        times.refill(dag.given(), self.clusters.len(), |task, at| {
+            let time = time(task, at);
+            time + self.asked[at].load.wait(nobody, time, horizon)
+        });
+        costs.refill(dag.given(), self.clusters.len(), |task, at| {
+            let toll = self.asked[at].load.toll(nobody, time(task, at), horizon);
+            times.get(task, at) + toll
         });
         let mut rooms = Rooms::default();
         rooms.refill(
@@ -499,11 +503,11 @@ impl World {
             }
         }
         let problem = Problem::new(&dag, &clusters, &self.network, &distance)?
-            .with_costs(&costs)?
+            .with_tolls(&costs, &times)?
             .with_rooms(&rooms)?
             .with_options(OPTIONS);
-        let before: Option<Vec<ClusterIndex>> =
-            previous.map(|ids| ids.iter().map(|id| self.index_of(id)).collect());
+        let index = |ids: &[ClusterId]| ids.iter().map(|id| self.index_of(id)).collect::<Vec<_>>();
+        let before = previous.map(index);
         let problem = match presence.serving.bars(before.as_deref()) {
             Some(bars) => problem.with_bars(bars)?,
             None => problem,
@@ -563,6 +567,7 @@ impl World {
                     available: Millis::INFINITY,
                     start: Millis::INFINITY,
                     work: Millis::INFINITY,
+                    toll: Millis::INFINITY,
                     finish: Millis::INFINITY,
                     total: Millis::INFINITY,
                     excluded: Some(exclusion.to_string()),

@@ -73,7 +73,7 @@ impl Competition<'_> {
         self.fill_costs(offer);
         self.each_task(offer, places, Load::add);
         let problem = Problem::new(offer.dag, &self.clusters, self.network, offer.distance)?
-            .with_costs(&self.costs)?
+            .with_costs(&self.times)?
             .with_options(self.terms.options);
         let problem = match offer.bars {
             Some(bars) => problem.with_bars(bars)?,

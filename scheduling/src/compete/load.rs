@@ -9,6 +9,10 @@
 //! exact for one slot, with its exponent rounded down to a whole number so that every machine computes the same, which only makes the wait
 //! look longer. Beyond [`FULL`] the formula runs off to infinity and says nothing any more; there the wait grows with what is asked for too much:
 //! of a queue that is overfull by `x` for a time `H`, calls wait `x H` in the end.
+//!
+//! **Toll.** Whoever comes makes the others wait as well. `N` calls a second that wait `W` before and `W'` after come to `N (W' - W)` more
+//! waiting a second; shared out among the calls that came, that is their toll ([`Load::toll`]; the congestion toll of Pigou, The Economics of
+//! Welfare, 1920).
 
 use fdn_core::Millis;
 
@@ -16,6 +20,9 @@ use crate::place::Cluster;
 
 /// The share of its slots up to which the steady state is believed.
 pub const FULL: f64 = 0.95;
+
+/// Calls per second of a rare caller: a toll is of calls that come, and it is nearly the same for any few.
+const RARE: f64 = 1e-3;
 
 /// Calls per second. What is no positive finite number is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
@@ -159,6 +166,23 @@ impl Load {
         let queue = mean * power(steady, self.exponent) / (self.slots * (1.0 - steady));
         Millis::new(queue + (share - FULL).max(0.0) * horizon.get())
     }
+
+    /// How much longer all others wait together if `rate` more calls of `time` came, for each of these calls. Of who does not call yet it is
+    /// that of a rare caller.
+    #[must_use]
+    pub fn toll(&self, rate: Rate, time: Millis, horizon: Millis) -> Millis {
+        if self.runs <= 0.0 {
+            return Millis::ZERO;
+        }
+        let rate = Rate(rate.get().max(RARE));
+        let alone = self.wait(Rate::default(), time, horizon).get();
+        let beside = self.wait(rate, time, horizon).get();
+        if !(alone.is_finite() && beside.is_finite()) {
+            return Millis::INFINITY;
+        }
+        // Many short calls among long ones make the mean run time shorter, and the formula's wait with it: that is no gain of anybody.
+        Millis::new((beside - alone).max(0.0) * self.runs / rate.get())
+    }
 }
 
 /// By repeated squaring, in an order of operations that is the same everywhere.
@@ -242,6 +266,38 @@ mod tests {
                 load.take(Rate::per_second(*rate), Millis::new(*time));
             }
             prop_assert!(load.erlangs() <= full * 1e-9);
+        }
+    }
+
+    fn toll(load: &Load, rate: f64) -> f64 {
+        load.toll(Rate::per_second(rate), Millis::new(10.0), HORIZON)
+            .get()
+    }
+
+    #[test]
+    fn a_toll_is_what_the_others_wait_longer() {
+        let mut load = Load::of_slots(1);
+        assert_eq!(toll(&load, 50.0), 0.0, "nobody else is there");
+        load.add(Rate::per_second(50.0), Millis::new(10.0));
+        // From 0.5 to 0.9 of a slot: 50 calls a second wait 90 ms instead of 10, for the sake of 40.
+        assert!((toll(&load, 40.0) - 50.0 * 80.0 / 40.0).abs() < 1e-6);
+        // Of M/M/1 with a share r the wait's slope is S^2 / (1 - r)^2 for each call in a millisecond more: 400 here, times 50 calls in 1000 ms.
+        assert!((toll(&load, 0.0) - 20.0).abs() < 1e-2);
+        assert_eq!(toll(&Load::of_slots(0), 1.0), 0.0, "nobody can be there");
+    }
+
+    proptest! {
+        /// What all wait together is what they waited before, what the newcomer waits, and its toll.
+        #[test]
+        fn with_its_toll_a_call_costs_what_all_lose(slots in 1usize..50, others in 0.01f64..1.2, rate in 0.01f64..100.0) {
+            let mut load = Load::of_slots(slots);
+            load.add(Rate::per_second(others * slots as f64 * 100.0), Millis::new(10.0));
+            let all = |load: &Load| load.runs * load.wait(Rate::default(), Millis::new(10.0), HORIZON).get();
+            let before = all(&load);
+            let own = load.wait(Rate::per_second(rate), Millis::new(10.0), HORIZON).get();
+            let lost = rate * (own + toll(&load, rate));
+            load.add(Rate::per_second(rate), Millis::new(10.0));
+            prop_assert!((all(&load) - before - lost).abs() <= 1e-6 * all(&load).max(1.0));
         }
     }
 

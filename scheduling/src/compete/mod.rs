@@ -6,10 +6,11 @@
 //!
 //! **Way.** What groups ask for where they are now is added up ([`Load`]). Then each has its turn, those with the most work first, since
 //! the room for them is hardest to find: its own part is taken out, Heu-Orche places its workflow with run times that contain the mean wait it
-//! would meet in each cluster if it came there whole, and it stays where it was unless the gain passes the margin ([`crate::steer`]), the old
+//! would meet in each cluster if it came there whole and its toll, which is what it would make the others wait ([`Load::toll`]), and it stays where it was unless the gain passes the margin ([`crate::steer`]), the old
 //! place cannot serve it any more, or it has no place yet. What users may be moved at once is bounded ([`Moves`]). Its part is added
-//! where it is now. That is a best response of each group to all others, repeated with every plan: with the margin it comes to rest, since
-//! no group moves unless it gains.
+//! where it is now. That is a best response of each group to all others, repeated with every plan. With the toll each move for a gain makes the
+//! time of all calls together shorter, by the model, so it comes to rest, and leaving all in place is never better; without it groups crowd
+//! the cluster that is best for each.
 //!
 //! **Typical and mean.** What a call of one group takes is what calls typically take; what it keeps others from is the mean. Where one call in a
 //! hundred takes long the two are far apart, and a cluster that looks half empty by typical run times is full. So load is counted with means
@@ -136,7 +137,7 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// The cluster of each given task; empty if no cluster can take it.
     pub clusters: Vec<ClusterIndex>,
-    /// What a call takes there, the expected waits included; of one that is deferred, where it still is.
+    /// What a call takes there, the expected waits included, and no toll; of one that is deferred, where it still is.
     pub latency: Millis,
 }
 
@@ -154,7 +155,10 @@ pub struct Competition<'a> {
     /// Of these, those that had their turn or have none.
     decided: Ledger,
     placer: HeuOrche,
+    /// What decides about the offer: its times and its tolls.
     costs: Costs,
+    /// Run times with the waits that it would meet.
+    times: Costs,
     /// The mean run time of a task of the offer in each cluster.
     means: Vec<Millis>,
     rooms: Rooms,
@@ -176,6 +180,7 @@ impl<'a> Competition<'a> {
             terms,
             placer: HeuOrche::default(),
             costs: Costs::default(),
+            times: Costs::default(),
             means: Vec::new(),
             rooms: Rooms::default(),
             best: Plan::default(),
@@ -355,13 +360,14 @@ impl<'a> Competition<'a> {
         );
     }
 
-    /// Run times with the waits that the offer would meet, if all of it came there.
+    /// Run times with the waits that the offer would meet, if all of it came there, and the same with its tolls.
     fn fill_costs(&mut self, offer: &Offer<'_>) {
         let Self {
             clusters,
             loads,
             narrow,
             costs,
+            times,
             means,
             terms,
             ..
@@ -382,17 +388,21 @@ impl<'a> Competition<'a> {
             Millis::new(sum.get() / tasks as f64)
         }));
         let calls = Rate::per_second(offer.rate.get() * tasks as f64);
-        costs.refill(tasks, clusters.len(), |task, at| {
+        let part = |task: usize, at: usize| loads[at].part(offer.share(task, at), &narrow[at]);
+        times.refill(tasks, count, |task, at| {
             let mean = means[at];
             if !mean.get().is_finite() {
                 return Millis::INFINITY;
             }
             clusters[at].speed.time(task_of(task).work) * offer.factor(task, at, count)
-                + loads[at].part(offer.share(task, at), &narrow[at]).wait(
-                    calls,
-                    mean,
-                    terms.horizon,
-                )
+                + part(task, at).wait(calls, mean, terms.horizon)
+        });
+        costs.refill(tasks, count, |task, at| {
+            let mean = means[at];
+            if !mean.get().is_finite() {
+                return Millis::INFINITY;
+            }
+            times.get(task, at) + part(task, at).toll(calls, mean, terms.horizon)
         });
     }
 
@@ -405,22 +415,23 @@ impl<'a> Competition<'a> {
         decided: impl FnOnce(&Problem<'_>, &Outcome),
     ) -> Result<Outcome, Error> {
         let costs = std::mem::take(&mut self.costs);
+        let times = std::mem::take(&mut self.times);
         let mut rooms = std::mem::take(&mut self.rooms);
         let outcome = self.outcome(
             clusters,
-            (&costs, &mut rooms),
+            ((&costs, &times), &mut rooms),
             offer,
             (cost, moves),
             decided,
         );
-        (self.costs, self.rooms) = (costs, rooms);
+        (self.costs, self.times, self.rooms) = (costs, times, rooms);
         outcome
     }
 
     fn outcome(
         &mut self,
         clusters: &[Cluster],
-        (costs, rooms): (&Costs, &mut Rooms),
+        (costs, rooms): ((&Costs, &Costs), &mut Rooms),
         offer: &Offer<'_>,
         (cost, moves): (Cost, &mut Moves),
         decided: impl FnOnce(&Problem<'_>, &Outcome),
@@ -443,7 +454,10 @@ impl<'a> Competition<'a> {
         };
         let problem = self.problem(clusters, offer, (costs, rooms))?;
         let placed = self.placer.place_into(&problem, &mut self.best).is_ok();
-        let outcome = self.judge(offer, stays, placed, (cost, moves));
+        let mut outcome = self.judge(offer, stays, placed, (cost, moves));
+        if outcome.verdict != Verdict::Unplaced {
+            outcome.latency = self.felt(&problem.with_costs(costs.1)?, &outcome.clusters);
+        }
         decided(&problem, &outcome);
         Ok(outcome)
     }
@@ -452,18 +466,25 @@ impl<'a> Competition<'a> {
         &self,
         clusters: &'b [Cluster],
         offer: &Offer<'b>,
-        (costs, rooms): (&'b Costs, &'b Rooms),
+        (costs, rooms): ((&'b Costs, &'b Costs), &'b Rooms),
     ) -> Result<Problem<'b>, Error>
     where
         'a: 'b,
     {
         let problem = Problem::new(offer.dag, clusters, self.network, offer.distance)?;
-        let problem = problem.with_costs(costs)?.with_rooms(rooms)?;
+        let problem = problem.with_tolls(costs.0, costs.1)?.with_rooms(rooms)?;
         let problem = match offer.bars {
             Some(bars) => problem.with_bars(bars)?,
             None => problem,
         };
         Ok(problem.with_options(self.terms.options))
+    }
+
+    /// What a call takes, tolls left out.
+    fn felt(&mut self, problem: &Problem<'_>, clusters: &[ClusterIndex]) -> Millis {
+        let assigned = |task: TaskIndex| clusters.get(task.get()).copied();
+        let served = self.placer.evaluate_into(problem, assigned, &mut self.old);
+        served.map_or(Millis::INFINITY, |()| self.old.latency())
     }
 
     /// What becomes of an offer, by whether it can stay where it is, if it is somewhere, and whether there is a place for it.

@@ -25,8 +25,10 @@ pub struct Terms {
     pub ready: Millis,
     /// `EST`: earliest start.
     pub start: Millis,
-    /// `w(c,p)`.
+    /// `w(c,p)`, with the toll.
     pub work: Millis,
+    /// What of that the others wait longer ([`super::Problem::with_tolls`]): it decides, and nobody who calls feels it.
+    pub toll: Millis,
     /// `EFT`: earliest finish.
     pub finish: Millis,
     /// What the choice goes by: `EFT`, with the way back for exits under [`super::Options::exit_leg`]. Placers that look further
@@ -56,6 +58,8 @@ pub enum Verdict {
         start: Millis,
         /// How much longer it would have worked.
         work: Millis,
+        /// How much longer the others would have waited.
+        toll: Millis,
         /// How much longer the answer would have taken back, where that counts.
         back: Millis,
     },
@@ -92,6 +96,7 @@ impl fmt::Display for Verdict {
                 by,
                 start,
                 work,
+                toll,
                 back,
             } => {
                 let size = Millis::new(by.get().abs());
@@ -104,6 +109,7 @@ impl fmt::Display for Verdict {
                 for (what, less, more, amount) in [
                     ("starts", "earlier", "later", start),
                     ("works", "less", "more", work),
+                    ("makes the others wait", "less", "more", toll),
                     ("answers over", "less", "more", back),
                 ] {
                     if amount.get().abs() >= SHOWN_MIN {
@@ -249,6 +255,7 @@ fn terms<C: Calendar>(
         ready: engine.ready(cluster),
         start: Millis::new(candidate.start),
         work: Millis::new(candidate.work),
+        toll: problem.toll(task, cluster),
         finish,
         key: Millis::new(candidate.key),
         total: if problem.dag().is_exit(task) {
@@ -265,7 +272,8 @@ fn lost(terms: &Terms, best: &Terms, to: ClusterId) -> Verdict {
         to,
         by: terms.key - best.key,
         start: terms.start - best.start,
-        work: terms.work - best.work,
+        work: (terms.work - terms.toll) - (best.work - best.toll),
+        toll: terms.toll - best.toll,
         back: (terms.key - terms.finish) - (best.key - best.finish),
     }
 }

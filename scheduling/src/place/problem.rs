@@ -80,6 +80,15 @@ impl Costs {
         })
     }
 
+    /// One of them.
+    ///
+    /// # Panics
+    /// If there is no such task or cluster.
+    #[must_use]
+    pub fn get(&self, task: usize, cluster: usize) -> Millis {
+        Millis::new(self.times[task * self.clusters + cluster])
+    }
+
     /// The same from a function of task and cluster, into the memory of these. What is less than nothing counts as nothing.
     pub fn refill(
         &mut self,
@@ -129,6 +138,7 @@ pub struct Problem<'a> {
     network: &'a Network,
     distance: &'a [Millis],
     costs: Option<&'a Costs>,
+    times: Option<&'a Costs>,
     rooms: Option<&'a Rooms>,
     bars: Option<&'a Bars>,
     arrival: Millis,
@@ -168,6 +178,7 @@ impl<'a> Problem<'a> {
             network,
             distance,
             costs: None,
+            times: None,
             rooms: None,
             bars: None,
             arrival: Millis::ZERO,
@@ -199,6 +210,24 @@ impl<'a> Problem<'a> {
     /// # Errors
     /// When there is not a row for each given task or not a time for each cluster.
     pub fn with_costs(mut self, costs: &'a Costs) -> Result<Self, ProblemError> {
+        self.fits(costs)?;
+        (self.costs, self.times) = (Some(costs), None);
+        Ok(self)
+    }
+
+    /// The same with costs that are more than the time which a task takes: `costs` decide, and what they have beyond `times` is the toll
+    /// ([`crate::compete::Load::toll`]), which is told apart.
+    ///
+    /// # Errors
+    /// When there is not a row for each given task or not a value for each cluster.
+    pub fn with_tolls(self, costs: &'a Costs, times: &'a Costs) -> Result<Self, ProblemError> {
+        self.fits(times)?;
+        let mut problem = self.with_costs(costs)?;
+        problem.times = Some(times);
+        Ok(problem)
+    }
+
+    fn fits(&self, costs: &Costs) -> Result<(), ProblemError> {
         for (what, given, wanted) in [
             ("rows of costs", costs.tasks, self.dag.given()),
             ("columns of costs", costs.clusters, self.clusters.len()),
@@ -211,8 +240,7 @@ impl<'a> Problem<'a> {
                 });
             }
         }
-        self.costs = Some(costs);
-        Ok(self)
+        Ok(())
     }
 
     /// The same where tasks need more of a cluster's memory than one container of each, and others need some of it.
@@ -308,6 +336,20 @@ impl<'a> Problem<'a> {
                 .time(self.dag.task(task).work),
             Some(row) => Millis::new(row[cluster.get()]),
         }
+    }
+
+    /// What of `w(c,p)` is no time of the task's own.
+    pub(super) fn toll(&self, task: TaskIndex, cluster: usize) -> Millis {
+        let row = task.get() * self.clusters.len();
+        let times = self
+            .times
+            .filter(|_| Some(task) != self.dag.virtual_entry());
+        let time = times.and_then(|times| times.times.get(row + cluster));
+        time.filter(|time| time.is_finite())
+            .map_or(Millis::ZERO, |time| {
+                let cost = self.work(task, ClusterIndex::new(cluster));
+                (cost - Millis::new(*time)).max(Millis::ZERO)
+            })
     }
 
     /// The run times that were given for a task, by cluster; `None` where they follow from work and speed, as they do for a

@@ -197,7 +197,8 @@ proptest! {
                         prop_assert!(short);
                     }
                     Verdict::Chosen { lead } => prop_assert!(lead.is_none_or(|lead| lead >= Millis::ZERO)),
-                    Verdict::Lost { to, by, start, work, back } => {
+                    Verdict::Lost { to, by, start, work, toll, back } => {
+                        prop_assert_eq!(*toll, Millis::ZERO);
                         prop_assert_eq!(to, &chosen.id);
                         prop_assert_eq!(*by, t.key - chosen.terms.key);
                         prop_assert!(*by >= Millis::ZERO);

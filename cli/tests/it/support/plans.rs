@@ -30,6 +30,7 @@ pub(crate) fn explanation() -> Explanation {
             available: known(0.0),
             start: known(d),
             work: known(work),
+            toll: known(rtt / 100.0),
             finish: known(d + work),
             total: known(rtt + work),
             excluded: excluded.map(Into::into),

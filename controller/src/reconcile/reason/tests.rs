@@ -199,6 +199,7 @@ fn a_failover_is_over_once_something_else_or_nothing_keeps_the_work_out() {
         distance: Millis::ZERO,
         available: Millis::ZERO,
         start: Millis::ZERO,
+        toll: Millis::ZERO,
         work: Millis::ZERO,
         finish: Millis::ZERO,
         total: Millis::ZERO,

@@ -133,7 +133,7 @@ function CandidateRow({ candidate, chosen, longest }: { candidate: Candidate; ch
           {spans(candidate).map((span, index) => span / longest < 0.003 ? null : <i key={PARTS[index]?.name} title={`${PARTS[index]?.name ?? ""}: ${duration(span)}`} style={{ width: `${(span / longest) * 100}%`, background: `var(${PARTS[index]?.color ?? "--series-1"})` }} />)}
         </div>
       )}
-      <div className="small muted">{sentence(candidate.excluded ?? candidate.verdict)} <span className="faint">Round trip {duration(candidate.latency.rtt)}, {SOURCES[candidate.latency.source]}.</span></div>
+      <div className="small muted">{sentence(candidate.excluded ?? candidate.verdict)} <span className="faint">Round trip {duration(candidate.latency.rtt)}, {SOURCES[candidate.latency.source]}.{(candidate.toll ?? 0) >= 0.01 && ` Each call would make the others wait ${duration(candidate.toll)} longer in all, which counts like its own time.`}</span></div>
     </div>
   );
 }
