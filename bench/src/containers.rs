@@ -87,6 +87,7 @@ async fn connect(name: &str, network: Network, socket: PathBuf) -> Result<Arc<Do
     let options = DockerOptions {
         socket,
         network,
+        trusted: network != Network::Isolated,
         folder: Some(std::env::temp_dir().join(format!("fdn-bench-{}", std::process::id()))),
         ..DockerOptions::default()
     };

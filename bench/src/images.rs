@@ -94,6 +94,7 @@ impl Engine {
         settings.docker.enabled = true;
         settings.docker.socket.clone_from(&self.socket);
         settings.docker.network = network;
+        settings.docker.trusted = network != Network::Isolated;
         Ok(settings)
     }
 

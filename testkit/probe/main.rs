@@ -4,7 +4,7 @@
 //! Standard library only. `PROBE_BIND` names the address to listen on, if not all. `PROBE=exit` makes it end at once with status 3, `PROBE=deaf` never listen.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -132,13 +132,7 @@ fn answer(head: &Head, reader: &mut impl BufRead, out: &mut TcpStream) -> std::i
             Ok(()) => "written".to_owned(),
             Err(error) => error.to_string(),
         },
-        "connect" => match argument.parse::<SocketAddr>() {
-            Ok(to) => match TcpStream::connect_timeout(&to, Duration::from_secs(2)) {
-                Ok(_) => "connected".to_owned(),
-                Err(error) => error.to_string(),
-            },
-            Err(error) => error.to_string(),
-        },
+        "connect" => connect(argument),
         "print" => {
             for line in 0..number() {
                 println!("line {line} {}", "x".repeat(100));
@@ -152,6 +146,22 @@ fn answer(head: &Head, reader: &mut impl BufRead, out: &mut TcpStream) -> std::i
         _ => "hello".to_owned(),
     };
     write!(out, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len())
+}
+
+/// Connects to what a host, in whatever spelling, and a port resolve to.
+fn connect(to: &str) -> String {
+    let addresses = match to.to_socket_addrs() {
+        Ok(addresses) => addresses,
+        Err(error) => return format!("no address: {error}"),
+    };
+    let mut failed = "no address".to_owned();
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, Duration::from_secs(2)) {
+            Ok(_) => return "connected".to_owned(),
+            Err(error) => failed = error.to_string(),
+        }
+    }
+    failed
 }
 
 /// How many threads can be started at the same time.

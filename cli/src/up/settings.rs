@@ -252,7 +252,9 @@ pub fn add_engine(
     docker.enabled = true;
     docker.socket.clone_from(&engine.socket);
     if !engine.isolates {
+        // Who starts this network on a machine deploys to it: these are the user's own functions.
         docker.network = ContainerNetwork::Bridge;
+        docker.trusted = true;
     }
     // Another network on this machine may have nodes of the same names.
     let folder = layout.folder.as_os_str().as_encoded_bytes();
@@ -298,6 +300,7 @@ mod tests {
         assert_ne!(one.docker.scope, other.docker.scope);
         assert_eq!(one.docker.scope, with("/a", 6).docker.scope);
         assert_eq!(one.docker.network, ContainerNetwork::Bridge);
+        assert!(one.docker.trusted, "the user's own functions");
         assert!(one.docker.enabled && !one.docker.outlive_agent && !one.peers.enabled);
     }
 }

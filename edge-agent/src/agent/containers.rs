@@ -81,6 +81,7 @@ impl Shared {
         let ledger = Arc::clone(&self.ledger);
         let local = LocalPlacer::new(runtime, ledger, start_timeout);
         let instances = &self.settings.instances;
+        let local = local.with_app_share(self.settings.admission.app_share);
         let local = local.with_devices(self.devices.clone()).with_standby(
             instances.standby,
             instances.resume_timeout.as_duration(),
@@ -112,6 +113,7 @@ impl Shared {
             queue: self.settings.queue,
             settings: self.settings.instances,
             scale: self.settings.scale,
+            app_share: self.settings.admission.app_share,
             metrics: self.metrics.instances.clone(),
         };
         let (instances, task) = Instances::start(parts, self.stop.clone())?;

@@ -16,6 +16,7 @@ use fdn_core::{MebiBytes, MilliCpu, Resources};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+use super::app_memory::AppPart;
 use super::slices::Slices;
 
 /// Bits of the word for memory in MiB: up to 4 EiB.
@@ -99,6 +100,8 @@ pub struct InstanceHold {
     ledger: Arc<Ledger>,
     resources: Resources,
     slices: Option<Slices>,
+    /// Of its app's share of the memory.
+    part: Option<Box<AppPart>>,
     /// Dropped after all else was given back.
     guards: Vec<Box<dyn Any + Send + Sync>>,
 }
@@ -108,6 +111,13 @@ impl InstanceHold {
     #[must_use]
     pub fn with_slices(mut self, slices: Option<Slices>) -> Self {
         self.slices = slices;
+        self
+    }
+
+    /// The instance holds this of its app's share as well.
+    #[must_use]
+    pub(super) fn with_part(mut self, part: Option<AppPart>) -> Self {
+        self.part = part.map(Box::new);
         self
     }
 
@@ -339,6 +349,7 @@ impl Ledger {
             ledger: Arc::clone(self),
             resources,
             slices: None,
+            part: None,
             guards: Vec::new(),
         })
     }

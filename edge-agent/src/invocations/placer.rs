@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use fdn_core::device::Percent;
 use fdn_core::{InstanceId, MebiBytes, Millis, Resources};
 use fdn_devices::Devices;
 use fdn_instances::{
@@ -22,6 +23,7 @@ use uuid::Uuid;
 
 pub use super::place_error::PlaceError;
 
+use super::app_memory::AppMemory;
 use super::ledger::{InstanceHold, Ledger};
 use super::slices::{self, Idlers, Sharing, Slices};
 use super::standby::Standby;
@@ -109,6 +111,7 @@ pub trait Placer: Send + Sync {
 pub struct LocalPlacer {
     runtime: Arc<dyn Runtime>,
     ledger: Arc<Ledger>,
+    apps: Option<Arc<AppMemory>>,
     start_timeout: Duration,
     sharing: Option<Arc<Sharing>>,
     standby: Option<Standby>,
@@ -124,12 +127,20 @@ impl LocalPlacer {
         Self {
             runtime,
             ledger,
+            apps: None,
             start_timeout,
             sharing: None,
             standby: None,
             on_devices: Mutex::default(),
             found: Mutex::default(),
         }
+    }
+
+    /// Keeps what the instances of one app hold together to this much of the memory.
+    #[must_use]
+    pub fn with_app_share(mut self, share: Percent) -> Self {
+        self.apps = AppMemory::new(self.ledger.capacity().memory_mib, share);
+        self
     }
 
     /// With GPU devices, slices of which are bound to those that ask for them.
@@ -195,6 +206,16 @@ impl LocalPlacer {
             return Ok(());
         }
         Err(short)
+    }
+
+    /// Whether one more instance of an app stays within what the app may hold here.
+    ///
+    /// # Errors
+    /// With what is short, in words.
+    pub fn has_share(&self, description: &Description) -> Result<(), String> {
+        let memory = description.resources.memory_mib;
+        let apps = self.apps.as_ref();
+        apps.map_or(Ok(()), |apps| apps.has_room(&description.app, memory))
     }
 
     /// Takes CPU and memory, those of instances on standby included, and waits for what is on its way out.
@@ -272,6 +293,9 @@ impl LocalPlacer {
     fn held(&self, instance: &dyn Instance) -> Result<InstanceHold, String> {
         let description = instance.description();
         let hold = self.ledger.hold(on_the_node(description.resources))?;
+        let memory = description.resources.memory_mib;
+        let apps = self.apps.as_ref();
+        let hold = hold.with_part(apps.map(|apps| apps.found(&description.app, memory)));
         let slices = self
             .sharing
             .as_ref()
@@ -361,11 +385,17 @@ impl Placer for LocalPlacer {
             return Err(PlaceError::NoRoom(short));
         }
         let start = async {
+            let (app, memory) = (&spec.description.app, resources.memory_mib);
+            let part = match &self.apps {
+                Some(apps) => Some(apps.hold_when_free(app, memory).await),
+                None => None,
+            };
             let standby = match &self.standby {
                 Some(standby) => standby.take(&spec).await,
                 None => None,
             };
-            if let Some(placed) = standby {
+            if let Some(mut placed) = standby {
+                placed.hold = placed.hold.map(|hold| hold.with_part(part));
                 return Ok(placed);
             }
             // What was evicted for it is on its way out.
@@ -374,7 +404,7 @@ impl Placer for LocalPlacer {
                 Some(sharing) => Slices::bind(sharing, &mut spec, need).await?,
                 None => None,
             };
-            let hold = hold.with_slices(slices);
+            let hold = hold.with_slices(slices).with_part(part);
             let placed = Unclaimed::start(&self.runtime, spec, hold).await?;
             self.noted(&placed.instance);
             Ok(placed)

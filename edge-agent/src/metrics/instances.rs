@@ -1,6 +1,6 @@
 //! What is counted about instances and those who wait for them.
 
-use prometheus::{Histogram, IntCounterVec, IntGaugeVec};
+use prometheus::{Histogram, IntCounterVec, IntGauge, IntGaugeVec};
 
 use super::{LATENCY, Maker};
 
@@ -11,6 +11,8 @@ pub struct InstanceMetrics {
     pub instances: IntGaugeVec,
     /// Calls by state: `running`, `waiting`.
     pub calls: IntGaugeVec,
+    /// Apps whose calls wait because the app's instances hold its share of the memory.
+    pub apps_at_share: IntGauge,
     /// Starts by result.
     pub starts: IntCounterVec,
     /// From the order to start an instance until it answered.
@@ -39,6 +41,10 @@ impl InstanceMetrics {
                 "instance_calls",
                 "Calls in instances, and calls that wait for one.",
                 &["state"],
+            )?,
+            apps_at_share: make.gauge(
+                "instance_apps_at_share",
+                "Apps whose calls wait because the app's instances hold its share of the memory.",
             )?,
             starts: make.counters(
                 "instance_starts_total",

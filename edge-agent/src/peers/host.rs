@@ -127,6 +127,7 @@ impl Node {
         }
         // The cluster's room is without what calls in sandboxes hold: the ledger has the last word, and who asked is told at once.
         let room = self.local.has_room(spec.description.resources);
+        let room = room.and_then(|()| self.local.has_share(&spec.description));
         room.map_err(|short| refused(ErrorCode::Overloaded, short, true))?;
         self.local
             .place(spec, Need::Call)

@@ -25,6 +25,9 @@ pub struct DockerSettings {
     pub outlive_agent: bool,
     /// How containers are reached.
     pub network: Network,
+    /// Whether every function that this node is told to run is trusted as the agent itself is. Without, only the network `isolated` is taken:
+    /// on the others containers reach what this node serves, and more.
+    pub trusted: bool,
     /// Where control groups are mounted. Idle instances are paused there, within a millisecond, where the agent may write and sees the
     /// engine's processes; otherwise, or when this is empty, by the engine.
     pub cgroups: PathBuf,
@@ -63,6 +66,7 @@ impl Default for DockerSettings {
             scope: options.scope,
             outlive_agent: options.outlive_agent,
             network: options.network,
+            trusted: options.trusted,
             cgroups: options.cgroups.unwrap_or_default(),
             tmp: options.tmp,
             log_file: options.log_file,
@@ -122,6 +126,7 @@ impl DockerSettings {
             scope: self.scope.clone(),
             outlive_agent: self.outlive_agent,
             network: self.network,
+            trusted: self.trusted,
             cgroups: Some(self.cgroups.clone()).filter(|path| !path.as_os_str().is_empty()),
             tmp: self.tmp,
             log_file: self.log_file,

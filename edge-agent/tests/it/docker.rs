@@ -10,9 +10,10 @@ use bollard::Docker;
 use bollard::query_parameters::{KillContainerOptionsBuilder, ListContainersOptionsBuilder};
 use fdn_core::manifest::{Manifest, RuntimeKind};
 use fdn_core::{ByteSize, DurationMs, MilliCpu};
+use fdn_edge_agent::artifacts::Machine;
 use fdn_edge_agent::{Agent, Settings};
 use fdn_instances::Owner;
-use fdn_instances::docker::{DockerOptions, DockerRuntime};
+use fdn_instances::docker::{DockerOptions, DockerRuntime, Network as Mode};
 use fdn_testkit::wait;
 
 use crate::bursts::{burst, deployed};
@@ -195,6 +196,32 @@ async fn paused_and_woken(times: usize) {
     assert_eq!((served, others), (10, Vec::new()));
     agent.stop().await;
     engine.kill_all("paused-1").await;
+}
+
+/// Unless its operator says that every function is trusted.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_does_not_start_where_containers_would_reach_its_node() {
+    let network = Network::start().await;
+    let engine = Engine::start().await;
+    for (mode, trusted) in [
+        (Mode::Bridge, false),
+        (Mode::Host, false),
+        (Mode::Bridge, true),
+    ] {
+        let mut settings = engine.settings(&network, "reach-1");
+        (settings.docker.network, settings.docker.trusted) = (mode, trusted);
+        let machine = Machine::new(&settings.runtime).expect("an engine");
+        match network.try_agent(settings, machine, None).await {
+            Ok(agent) => {
+                assert!(trusted, "{mode:?}");
+                agent.stop().await;
+            }
+            Err(error) => {
+                let told = format!("{error:?}");
+                assert!(!trusted && told.contains("trusted = true"), "{told}");
+            }
+        }
+    }
 }
 
 mod soak {

@@ -10,6 +10,7 @@ use fdn_core::{ByteSize, DurationMs, ErrorCode, MilliCpu};
 use fdn_instances::fake::{AtStart, FakeProgram};
 use fdn_instances::{Exit, full_body};
 use fdn_testkit::wait;
+use tokio::sync::watch;
 
 use crate::bursts::{burst, container, deployed, engine, runtime};
 use crate::support::{Network, problem};
@@ -290,6 +291,57 @@ async fn a_new_version_takes_over_without_a_failed_call_and_an_agent_finds_its_i
         .await;
     network.until_text(&agent, "app", "two").await;
     assert_eq!(engine.starts(), starts, "what ran serves on");
+    agent.stop().await;
+}
+
+/// Calls that hang keep their instances busy, and these their memory: those of one app hold its share of it, and another app has room.
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_of_an_app_whose_calls_hang_leave_memory_for_those_of_others() {
+    let network = Network::start().await;
+    let (go, gone) = watch::channel(false);
+    let hanging = FakeProgram::new(move |_, _| {
+        let mut gone = gone.clone();
+        async move {
+            drop(gone.wait_for(|gone| *gone).await);
+            http::Response::new(full_body("let go"))
+        }
+    });
+    let engine = engine("hangs", hanging);
+    engine.add_image("other", FakeProgram::text("other"));
+    let mut settings = network.settings("eu-west-1");
+    // Four instances, of which one app may have three.
+    settings.capacity.memory = ByteSize::from_mib(400);
+    settings.capacity.cpu_milli = MilliCpu(1000);
+    let agent = network
+        .agent_with(settings, runtime(&engine, "eu-west-1"))
+        .await;
+    let large = Manifest {
+        memory: ByteSize::from_mib(100),
+        timeout: DurationMs::from_secs(600),
+        ..container()
+    };
+    deployed(&network, "hangs", "hangs", large.clone()).await;
+    deployed(&network, "other", "other", large).await;
+    let calls = burst(&network, &agent, "hangs", 8);
+    let others = async {
+        let held = "fdn_agent_held{node=\"eu-west-1\",what=\"memory_of_instances\"}";
+        let at_share = "fdn_agent_instance_apps_at_share";
+        wait::until("the app to have its share", async || {
+            let held = network.metric(&agent, held).await;
+            let at_share = network.metric(&agent, at_share).await;
+            match (engine.alive().len(), held, at_share) {
+                (3, Some(300.0), Some(1.0)) => Ok(()),
+                state => Err(format!("{state:?}")),
+            }
+        })
+        .await;
+        let served = burst(&network, &agent, "other", 5).await;
+        assert_eq!(served, (5, Vec::new()), "beside calls that hang");
+        assert_eq!(engine.alive().len(), 4, "three, and one of the other app");
+        go.send_replace(true);
+    };
+    let (hung, ()) = tokio::join!(calls, others);
+    assert_eq!(hung, (8, Vec::new()), "and in the end all of its own");
     agent.stop().await;
 }
 

@@ -57,6 +57,10 @@ impl Scheduler {
             self.queue.cap(function);
             return Outcome::Skipped;
         }
+        if !self.can_fit_share(function) {
+            self.queue.cap(function);
+            return Outcome::Skipped;
+        }
         let worker = if let Some(worker) = self.workers.with_free(memory) {
             worker
         } else if !for_its_age && self.is_soon_free(function) {
@@ -66,6 +70,7 @@ impl Scheduler {
             if !for_its_age && self.serve_victim(worker, actions) {
                 return Outcome::Started;
             }
+            self.make_share(function, actions);
             self.make_room(worker, memory, actions);
             worker
         } else if memory > self.workers.largest().get() {
@@ -74,6 +79,7 @@ impl Scheduler {
         } else {
             return Outcome::Blocked;
         };
+        self.make_share(function, actions);
         let row = self.load(function, worker, memory, State::Warming);
         self.take_up(function, None, row, for_its_age, actions);
         Outcome::Started

@@ -21,6 +21,7 @@ impl Scheduler {
         let row = self.containers.add(function.raw(), worker, memory, state);
         self.containers.get_mut(row).since = self.now;
         self.functions[function.get()].containers += 1;
+        self.shares.hold(self.functions[function.get()].part);
         self.workers.hold(worker, memory);
         row
     }
@@ -55,6 +56,9 @@ impl Scheduler {
                 containers.get_mut(row).in_worker = at;
             });
         self.workers.turn_idle(worker, memory, true);
+        let part = self.functions[function as usize].part;
+        self.shares.turn_idle(part, true);
+        self.reopen_of(FunctionIndex::from_raw(function));
         self.queue.set_warm(FunctionIndex::from_raw(function), true);
         match keep {
             Keep::Until(until) if until.is_finite() => self.expiry.set(row, (until, used)),
@@ -100,6 +104,8 @@ impl Scheduler {
             });
         self.workers
             .turn_idle(container.worker, container.memory, false);
+        let part = self.functions[container.function as usize].part;
+        self.shares.turn_idle(part, false);
         self.expiry.remove(row);
         self.keep_again(row);
         let function = FunctionIndex::from_raw(container.function);
@@ -143,12 +149,15 @@ impl Scheduler {
     fn drop_row(&mut self, row: u32) {
         let container = *self.containers.get(row);
         self.workers.give_back(container.worker, container.memory);
+        let part = self.functions[container.function as usize].part;
+        self.shares.give_back(part);
         let function = &mut self.functions[container.function as usize];
         function.containers -= 1;
         if function.containers < function.limit {
             self.queue
                 .uncap(FunctionIndex::from_raw(container.function));
         }
+        self.reopen_of(FunctionIndex::from_raw(container.function));
         self.containers.remove(row);
     }
 
@@ -194,6 +203,9 @@ impl Scheduler {
         let Some(worker) = self.workers.with_free(memory) else {
             return false;
         };
+        if !self.fits_share(function) {
+            return false;
+        }
         let row = self.load(function, worker, memory, state);
         self.functions[function.get()].ahead += 1;
         actions.push(Action::Prewarm {

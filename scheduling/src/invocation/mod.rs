@@ -96,6 +96,7 @@ mod refusal;
 mod scaling;
 mod scheduler;
 mod settings;
+mod share;
 mod starvation;
 mod tables;
 mod weight;

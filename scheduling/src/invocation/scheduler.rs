@@ -11,6 +11,7 @@ use super::learn::LiveProfile;
 use super::queue::{Queue, Queued};
 use super::refusal::Refusal;
 use super::settings::Settings;
+use super::share::{Part, Shares};
 use super::starvation::Starvation;
 use super::weight::Weight;
 use super::worker::Workers;
@@ -37,6 +38,8 @@ pub(super) struct Function {
     pub(super) reload_until: Millis,
     pub(super) live: Option<LiveProfile>,
     pub(super) is_retired: bool,
+    /// Its group, and what a container of it takes of the share.
+    pub(super) part: Option<Part>,
 }
 
 /// The scheduler of invocations on a set of workers.
@@ -51,6 +54,7 @@ pub struct Scheduler {
     pub(super) containers: Containers,
     pub(super) workers: Workers,
     pub(super) starvation: Starvation,
+    pub(super) shares: Shares,
     /// How many times containers were used.
     pub(super) uses: u64,
     /// Idle containers by the end of their keeping, the least recently used first.
@@ -81,6 +85,7 @@ impl Scheduler {
             containers: Containers::default(),
             workers: Workers::default(),
             starvation: Starvation::new(settings.starvation),
+            shares: Shares::default(),
             uses: 0,
             expiry: IndexedHeap::default(),
             expected: IndexedHeap::default(),

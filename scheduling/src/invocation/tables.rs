@@ -34,6 +34,7 @@ impl Scheduler {
             reload_until: Millis::ZERO,
             live,
             is_retired: false,
+            part: None,
         };
         let function = if let Some(row) = self.retired.pop() {
             let function = FunctionIndex::from_raw(row);
@@ -90,6 +91,7 @@ impl Scheduler {
             self.release(container, Why::Retired, actions);
         }
         self.reloads.remove(function.raw());
+        self.leave_group(function);
         self.functions[function.get()].is_retired = true;
         self.retired.push(function.raw());
         self.dispatch(actions);

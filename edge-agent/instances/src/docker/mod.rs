@@ -180,7 +180,7 @@ impl DockerRuntime {
             })?;
         }
         let shared = Arc::new(Shared {
-            networks: Networks::new(owner.clone(), options.network)?,
+            networks: Networks::new(owner.clone(), options.network, options.trusted)?,
             images: Images::new(Names::of(options.scope.as_deref())),
             starts: Semaphore::new(options.parallel_starts.max(1)),
             stock: Stock::default(),

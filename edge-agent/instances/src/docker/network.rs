@@ -22,9 +22,10 @@ use crate::spec::{Outbound, StartSpec};
 pub(super) struct Networks {
     owner: Owner,
     mode: Network,
+    /// Whether containers may be where they reach this node and more.
+    trusted: bool,
     connector: Option<NamespaceConnector>,
     internal: OnceCell<String>,
-    open: OnceCell<String>,
 }
 
 /// How one container is connected.
@@ -38,14 +39,22 @@ pub(super) struct Attachment {
 
 impl Networks {
     /// # Errors
-    /// When the mode needs a right that this process lacks.
-    pub(super) fn new(owner: Owner, mode: Network) -> Result<Self, RuntimeError> {
+    /// When the mode needs a right that this process lacks, or lets containers reach what only functions may that the operator trusts.
+    pub(super) fn new(owner: Owner, mode: Network, trusted: bool) -> Result<Self, RuntimeError> {
+        if mode != Network::Isolated && !trusted {
+            return Err(RuntimeError::Unusable {
+                kind: Kind::Docker,
+                reason: "containers on the networks \"bridge\" and \"host\" reach what this node serves and more: set network = \"isolated\", \
+                         or trusted = true where every function that this node is told to run is trusted as the agent itself is"
+                    .to_owned(),
+            });
+        }
         let connector = match mode {
             Network::Isolated => {
                 let started = NamespaceConnector::start().map_err(|error| RuntimeError::Unusable {
                     kind: Kind::Docker,
                     reason: format!(
-                        "the agent may not enter containers' networks ({error}); give it CAP_SYS_ADMIN or set network = \"bridge\""
+                        "the agent may not enter containers' networks ({error}); give it CAP_SYS_ADMIN, or set network = \"bridge\" if its functions are trusted"
                     ),
                 })?;
                 Some(started)
@@ -55,9 +64,9 @@ impl Networks {
         Ok(Self {
             owner,
             mode,
+            trusted,
             connector,
             internal: OnceCell::new(),
-            open: OnceCell::new(),
         })
     }
 
@@ -69,9 +78,9 @@ impl Networks {
     ) -> Result<Attachment, StartError> {
         let port = spec.description.port.get();
         let mode = match (&spec.outbound, self.mode) {
-            (Outbound::Hosts(_), _) => {
+            (Outbound::Hosts(_) | Outbound::Open, _) => {
                 return Err(StartError::Unsupported {
-                    reason: "a container cannot be kept to a list of hosts; allow none or all"
+                    reason: "what a container connects to cannot be kept from inner addresses; allow it nothing"
                         .to_owned(),
                 });
             }
@@ -82,30 +91,19 @@ impl Networks {
                 let mode = "host".to_owned();
                 return Ok(Attachment { mode, port });
             }
-            (Outbound::Open, _) => self.ensure(docker, &self.open, false).await?,
-            (Outbound::Denied, Network::Bridge) => {
-                self.ensure(docker, &self.internal, true).await?
-            }
+            (Outbound::Denied, Network::Bridge) => self.internal(docker).await?,
             (Outbound::Denied, Network::Isolated) => "none".to_owned(),
         };
         Ok(Attachment { mode, port })
     }
 
-    async fn ensure(
-        &self,
-        docker: &Docker,
-        cell: &OnceCell<String>,
-        internal: bool,
-    ) -> Result<String, RuntimeError> {
-        let name = format!(
-            "fdn-{}-{}-{}",
-            self.owner.cluster,
-            self.owner.node,
-            if internal { "internal" } else { "open" }
-        );
-        cell.get_or_try_init(|| make(docker, &self.owner, name, internal))
-            .await
-            .cloned()
+    /// The bridge without a way out.
+    async fn internal(&self, docker: &Docker) -> Result<String, RuntimeError> {
+        let name = format!("fdn-{}-{}-internal", self.owner.cluster, self.owner.node);
+        let made = self
+            .internal
+            .get_or_try_init(|| make(docker, &self.owner, name));
+        made.await.cloned()
     }
 
     /// Where a running container answers.
@@ -124,6 +122,12 @@ impl Networks {
             .unwrap_or_default();
         let port = port_label(container)
             .ok_or_else(|| unusable("the container lacks the label with its port".to_owned()))?;
+        if mode != "none" && !self.trusted {
+            // It is from a time when it might.
+            return Err(unusable(format!(
+                "the container is on the network {mode:?}, where functions are not that nobody trusts"
+            )));
+        }
         match mode {
             "host" => Ok(Endpoint::Address(SocketAddr::from(([127, 0, 0, 1], port)))),
             "none" => {
@@ -146,12 +150,7 @@ impl Networks {
     }
 }
 
-async fn make(
-    docker: &Docker,
-    owner: &Owner,
-    name: String,
-    internal: bool,
-) -> Result<String, RuntimeError> {
+async fn make(docker: &Docker, owner: &Owner, name: String) -> Result<String, RuntimeError> {
     match docker.inspect_network(&name, None).await {
         Ok(_) => return Ok(name),
         Err(error) if failure::status(&error) == Some(404) => {}
@@ -161,7 +160,7 @@ async fn make(
     let request = NetworkCreateRequest {
         name: name.clone(),
         driver: Some("bridge".to_owned()),
-        internal: Some(internal),
+        internal: Some(true),
         // Containers of different tenants have nothing to say to each other.
         options: Some([(icc.0.to_owned(), icc.1.to_owned())].into()),
         labels: Some(create::owner_labels(owner)),

@@ -20,8 +20,9 @@ pub enum Network {
     /// the agent needs `CAP_SYS_ADMIN` and must see the engine's processes (same machine, same process namespace).
     #[default]
     Isolated,
-    /// A bridge of this node's own without a way out (`internal`). Containers of one node can reach each other unless the
-    /// engine filters that; it is told to.
+    /// A bridge of this node's own without a way out (`internal`), for functions that are trusted ([`DockerOptions::trusted`]): containers
+    /// reach what the node serves on all its addresses; and each other, and where the engine is older than version 25 everything, unless the
+    /// engine filters that, which it is told to.
     Bridge,
     /// The node's network, on a free port. No isolation at all: for functions that are trusted as the agent itself is.
     Host,
@@ -39,6 +40,8 @@ pub struct DockerOptions {
     pub outlive_agent: bool,
     /// How containers are reached.
     pub network: Network,
+    /// Whether all functions are trusted as the agent itself is. Else only [`Network::Isolated`] is taken.
+    pub trusted: bool,
     /// A folder for files that containers read, which the engine sees under the same path. With one, containers without a network start
     /// in half the time: the engine need not make their `/etc/hosts`.
     pub folder: Option<PathBuf>,
@@ -81,6 +84,7 @@ impl Default for DockerOptions {
             scope: None,
             outlive_agent: true,
             network: Network::Isolated,
+            trusted: false,
             folder: None,
             cgroups: Some(PathBuf::from("/sys/fs/cgroup")),
             tmp: ByteSize::from_mib(64),

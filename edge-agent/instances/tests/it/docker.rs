@@ -2,6 +2,7 @@
 
 mod ahead;
 mod own;
+mod reach;
 mod registry;
 
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ use bollard::query_parameters::{
 };
 use fdn_core::{Digest, InstanceId};
 use fdn_instances::docker::{DockerOptions, DockerRuntime, Network};
-use fdn_instances::{Image, ImageSource, Instance, Owner, Runtime};
+use fdn_instances::{Image, ImageSource, Instance, Owner, Runtime, RuntimeError};
 use fdn_testkit::folder::OwnedFolder;
 use uuid::Uuid;
 
@@ -66,6 +67,18 @@ impl Engine {
         Docker::connect_with_unix(&path, 60, bollard::API_DEFAULT_VERSION).expect("a socket")
     }
 
+    /// Why there is no runtime where the operator has not said that all functions are trusted.
+    pub(crate) async fn refused_without_trust(&self) -> RuntimeError {
+        let options = DockerOptions {
+            socket: self.socket.clone(),
+            network: self.network,
+            engine_timeout: PATIENCE,
+            ..DockerOptions::default()
+        };
+        let refused = DockerRuntime::connect(crate::subject::owner(), options).await;
+        refused.expect_err("nobody is trusted")
+    }
+
     pub(crate) async fn runtime_with(
         &self,
         owner: Owner,
@@ -74,6 +87,7 @@ impl Engine {
         let mut options = DockerOptions {
             socket: self.socket.clone(),
             network: self.network,
+            trusted: self.network != Network::Isolated,
             folder: Some(folder()),
             // No pause of a busy machine is taken for a failure.
             engine_timeout: PATIENCE,

@@ -73,6 +73,8 @@ impl Inner {
             let gauge = self.metrics.instances.with_label_values(&[state]);
             gauge.set(i64::from(count));
         }
+        let at_share = i64::try_from(state.pool.apps_at_share()).unwrap_or(i64::MAX);
+        self.metrics.apps_at_share.set(at_share);
         for (state, count) in [("running", all.running), ("waiting", all.waiting)] {
             let gauge = self.metrics.calls.with_label_values(&[state]);
             gauge.set(i64::from(count));

@@ -38,6 +38,7 @@ async fn on(engine: Arc<FakeEngine>, settings: InstanceSettings) -> Rig {
         queue: QueueSettings::default(),
         settings,
         scale: ScaleSettings::default(),
+        app_share: Percent::WHOLE,
         metrics: Metrics::new(&node).expect("metrics").instances,
     };
     let stop = CancellationToken::new();

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use fdn_core::Millis;
+use fdn_core::{AppName, Millis};
 use fdn_scheduling::invocation::{
     ContainerId, FunctionIndex, LearnSettings, LiveProfile, Refusal, Ticket,
 };
@@ -52,6 +52,9 @@ pub(super) struct Row {
 /// One function.
 #[derive(Debug)]
 pub(super) struct Function {
+    pub(super) app: AppName,
+    /// The scheduler's number of the app, by which it shares memory; nothing counts by it where one app may hold everything.
+    pub(super) group: u64,
     pub(super) concurrency: u32,
     pub(super) live: LiveProfile,
     pub(super) scaler: Autoscaler,
@@ -95,6 +98,8 @@ impl Function {
         let scaler =
             Autoscaler::new(known.scale, profile).map_err(|_| Refusal::InvalidSetting { what })?;
         Ok(Self {
+            app: known.app,
+            group: 0,
             concurrency: known.concurrency.max(1),
             live: LiveProfile::new(&known.profile, LearnSettings::default())?,
             scaler,

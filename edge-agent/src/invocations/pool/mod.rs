@@ -26,7 +26,8 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fdn_core::Millis;
+use fdn_core::device::Percent;
+use fdn_core::{AppName, Millis};
 use fdn_scheduling::invocation::{
     Action, ContainerId, FunctionIndex, KeepAlive, Profile, Refusal, RequestId, Scheduler,
     Settings, Ticket, Weight, Why, WorkerIndex,
@@ -92,11 +93,17 @@ pub struct PoolSettings {
     pub ahead: Millis,
     /// Instances that are idle for so long are paused; `None` where they never are.
     pub pause_after: Option<Millis>,
+    /// How much of the memory for instances those of one app may hold together.
+    pub app_share: Percent,
 }
 
 /// What the pool is told of a function.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Known {
+    /// Whose it is: the instances of all functions of an app have one share of the memory together.
+    pub app: AppName,
+    /// The memory of one instance, as it counts towards that share.
+    pub memory: Weight,
     /// Times and memory, until they have been measured.
     pub profile: Profile,
     /// How many calls an instance runs at once.
@@ -140,6 +147,7 @@ pub struct Pool {
     calls: BTreeMap<CallId, FunctionIndex>,
     next_token: u64,
     next_call: u64,
+    next_group: u64,
     actions: Vec<Action>,
     /// Functions whose tokens may no longer fit their waiting calls.
     touched: Vec<FunctionIndex>,
@@ -150,6 +158,12 @@ pub struct Pool {
     /// When idle instances are paused.
     naps: BTreeSet<(Millis, ContainerId)>,
     effects: Vec<Effect>,
+}
+
+/// The share of one app; nothing where one may hold everything.
+fn share_of(memory: Weight, share: Percent) -> Option<Weight> {
+    let part = u128::from(memory.get()) * u128::from(share.get()) / 100;
+    (share != Percent::WHOLE).then(|| Weight(u64::try_from(part).unwrap_or(u64::MAX)))
 }
 
 impl Pool {
@@ -174,6 +188,7 @@ impl Pool {
             calls: BTreeMap::new(),
             next_token: 0,
             next_call: 0,
+            next_group: 0,
             actions,
             touched: Vec::new(),
             stranded: Vec::new(),
@@ -199,6 +214,10 @@ impl Pool {
             .scheduler
             .memory_changed(now, self.worker, memory, &mut self.actions);
         known.expect("the node is a worker from the beginning");
+        let share = share_of(memory, self.settings.app_share);
+        if let Some(share) = share {
+            self.scheduler.set_share(now, share, &mut self.actions);
+        }
         self.touched.append(&mut self.stranded);
         self.settle(now);
     }
@@ -215,8 +234,16 @@ impl Pool {
     /// # Errors
     /// When as many are known as may, or its figures cannot be.
     pub fn register(&mut self, known: Known) -> Result<FunctionIndex, Refusal> {
-        let function = Function::new(known)?;
-        let index = self.scheduler.register(known.profile)?;
+        let (profile, memory) = (known.profile, known.memory);
+        let mut function = Function::new(known)?;
+        let index = self.scheduler.register(profile)?;
+        if share_of(self.memory, self.settings.app_share).is_some() {
+            let mut all = self.functions.iter().flatten();
+            let other = all.find(|other| other.app == function.app);
+            function.group = other.map_or(self.next_group, |other| other.group);
+            self.next_group = self.next_group.max(function.group + 1);
+            self.scheduler.join(index, function.group, memory)?;
+        }
         let rows = self.functions.len().max(index.get() + 1);
         self.functions.resize_with(rows, || None);
         self.functions[index.get()] = Some(function);
@@ -358,6 +385,12 @@ impl Pool {
     #[must_use]
     pub fn profile(&self, index: FunctionIndex) -> Option<Profile> {
         self.scheduler.profile(index)
+    }
+
+    /// How many apps have calls that wait because the app's instances hold its share of the memory.
+    #[must_use]
+    pub fn apps_at_share(&self) -> usize {
+        self.scheduler.groups_at_share()
     }
 
     /// How many calls wait.

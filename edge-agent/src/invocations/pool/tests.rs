@@ -4,6 +4,7 @@ mod announced;
 mod examples;
 mod properties;
 mod rest;
+mod share;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,6 +53,7 @@ struct World {
     served: Vec<CallId>,
     stopped: Vec<(ContainerId, Why)>,
     memory: u64,
+    share: Percent,
 }
 
 struct Shape {
@@ -76,7 +78,13 @@ fn settings(order: Order) -> PoolSettings {
         interval: ms(1000.0),
         ahead: ms(60_000.0),
         pause_after: Some(ms(2000.0)),
+        app_share: Percent::WHOLE,
     }
+}
+
+/// Every other function is of the same app.
+fn app_of(number: usize) -> String {
+    format!("app-{}", number % 2)
 }
 
 impl World {
@@ -95,10 +103,13 @@ impl World {
         pool.capacity(ms(0.0), Weight(memory));
         let functions = shapes
             .iter()
-            .map(|shape| {
+            .enumerate()
+            .map(|(number, shape)| {
                 let profile =
                     Profile::new(ms(shape.execution), ms(shape.cold), MebiBytes(shape.memory));
                 let known = Known {
+                    app: app_of(number).parse().expect("it parses"),
+                    memory: Weight(shape.memory),
                     profile: profile.expect("valid"),
                     concurrency: shape.concurrency,
                     scale: scale::Settings {
@@ -120,6 +131,7 @@ impl World {
             served: Vec::new(),
             stopped: Vec::new(),
             memory,
+            share: settings.app_share,
         }
     }
 
@@ -298,6 +310,29 @@ impl World {
         assert_eq!(self.pool.waiting(), self.waiting.len());
         assert_eq!(self.pool.held(), Weight(held));
         assert!(held <= self.memory, "{held} of {}", self.memory);
+        self.check_shares();
+    }
+
+    /// What the instances of one app hold together.
+    fn held_by(&self, app: usize) -> (u64, usize) {
+        let functions = self.functions.iter().skip(app).step_by(2);
+        let held = functions.map(|(index, _, memory)| {
+            let of = |seen: &&Seen| seen.function == Some(*index);
+            let count = self.live.values().filter(of).count();
+            (memory * count as u64, count)
+        });
+        held.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    }
+
+    fn check_shares(&self) {
+        let share = self.memory * u64::from(self.share.get()) / 100;
+        for app in 0..2 {
+            let (held, count) = self.held_by(app);
+            assert!(
+                held <= share || count == 1,
+                "{count} instances of one app hold {held} of its {share}"
+            );
+        }
     }
 
     /// Everything goes well from now on, until nobody waits.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fdn_cluster::ClusterStatus;
+use fdn_core::device::Percent;
 use fdn_core::{DurationMs, MilliCpu};
 use fdn_edge_agent::artifacts::Machine;
 use fdn_edge_agent::{Agent, Settings};
@@ -108,6 +109,8 @@ pub(crate) fn settings(
     let mut settings = network.settings(node);
     // A node without room for one is a gateway only.
     settings.capacity.cpu_milli = MilliCpu((room * INSTANCE).max(INSTANCE / 2));
+    // These tests fill nodes with one app.
+    settings.admission.app_share = Percent::WHOLE;
     settings.peers.enabled = true;
     settings.peers.cluster.listen = SocketAddr::from(([127, 0, 0, 1], 0));
     settings.peers.cluster.plaintext = true;

@@ -197,6 +197,8 @@ fn a_retired_function_ends_with_its_last_call() {
     assert_eq!(world.live.len(), 0);
     assert!(world.pool.arrive(world.at(), index).is_err());
     let again = world.pool.register(Known {
+        app: "other".parse().expect("it parses"),
+        memory: Weight(1),
         profile: Profile::new(ms(1.0), ms(1.0), MebiBytes(1)).expect("valid"),
         concurrency: 1,
         scale: scale::Settings::default(),

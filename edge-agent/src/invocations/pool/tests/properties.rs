@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[derive(Clone, Debug)]
-enum Step {
+pub(super) enum Step {
     Arrive(usize),
     Burst(usize, usize),
     Pass(f64),
@@ -19,7 +19,7 @@ enum Step {
     NotWoken(usize),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub(super) fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => any::<usize>().prop_map(Step::Arrive),
         1 => (any::<usize>(), 1usize..30).prop_map(|(f, n)| Step::Burst(f, n)),
@@ -36,7 +36,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn shape() -> impl Strategy<Value = Shape> {
+pub(super) fn shape() -> impl Strategy<Value = Shape> {
     (1.0f64..500.0, 0.0f64..2000.0, 1u64..40, 1u32..6).prop_map(
         |(execution, cold, memory, concurrency)| Shape {
             execution,
@@ -57,7 +57,7 @@ impl std::fmt::Debug for Shape {
     }
 }
 
-fn keep(which: usize) -> Box<dyn KeepAlive> {
+pub(super) fn keep(which: usize) -> Box<dyn KeepAlive> {
     match which {
         0 => Box::new(Fixed::new(ms(5000.0))),
         1 => Box::new(Lru),
@@ -70,7 +70,7 @@ fn keep(which: usize) -> Box<dyn KeepAlive> {
 }
 
 impl World {
-    fn apply(&mut self, step: &Step) {
+    pub(super) fn apply(&mut self, step: &Step) {
         let pick = |of: usize, at: usize| (of > 0).then(|| at % of);
         match *step {
             Step::Arrive(at) => {
