@@ -33,6 +33,8 @@ use tokio::sync::watch;
 use crate::billing::Client;
 use crate::{Options, median};
 
+pub(crate) mod moved;
+
 /// The hidden argument with which this program is the machines.
 pub(crate) const CHILD: &str = "__machines";
 /// Machines of one cluster.
@@ -50,6 +52,8 @@ enum Line {
     Up { ms: u64 },
     /// All have heard of an app: the first and the last when.
     Heard { app: String, first: u64, last: u64 },
+    /// When machines were connected again whose controller had died.
+    Back { ms: Vec<u64> },
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -67,6 +71,7 @@ async fn measure(options: &Options) -> Result<()> {
     let mut settings = settings(folder.path());
     settings.edge.connections = settings.edge.connections.max(count + 100);
     let broker = Arc::new(MemoryBroker::new(Limits::default()));
+    moved::keep(&settings, folder.path())?;
     let controller =
         Controller::start_with(settings, broker, fdn_runtime::Compiler::InProcess).await?;
     let client = Client::login(&controller, &folder.path().join("password")).await?;
@@ -82,7 +87,7 @@ async fn measure(options: &Options) -> Result<()> {
     let (memory, processor) = (resident()?, processor()?);
     let begin = Instant::now();
     let edge = controller.edge_address().to_string();
-    let (mut child, mut to, mut from) = start(&list, &edge)?;
+    let (mut child, mut to, mut from) = start([CHILD, &list.display().to_string(), &edge])?;
     let measured = async {
         let Line::Up { .. } = next(&mut from)? else {
             anyhow::bail!("the machines said something else");
@@ -114,6 +119,10 @@ async fn measure(options: &Options) -> Result<()> {
     drop(to);
     child.kill()?;
     child.wait()?;
+    let measured = match measured {
+        Ok(()) => moved::measure(options, &controller, (&list, folder.path()), count).await,
+        failed => failed,
+    };
     controller.stop().await;
     measured
 }
@@ -273,9 +282,10 @@ fn place(number: usize) -> Result<GeoPoint> {
     )?)
 }
 
-fn start(list: &Path, edge: &str) -> Result<(Child, ChildStdin, BufReader<ChildStdout>)> {
+/// This program again, as something else.
+fn start<const N: usize>(args: [&str; N]) -> Result<(Child, ChildStdin, BufReader<ChildStdout>)> {
     let mut child = Command::new(std::env::current_exe()?)
-        .args([CHILD, &list.display().to_string(), edge])
+        .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -318,6 +328,7 @@ pub(crate) fn processor() -> Result<f64> {
 struct Heard {
     all: usize,
     up: Mutex<usize>,
+    back: Mutex<Vec<u64>>,
     apps: Mutex<BTreeMap<String, (usize, u64)>>,
 }
 
@@ -329,6 +340,16 @@ impl Heard {
             let ms = fdn_service::now().get();
             say(&Line::Up { ms });
         }
+    }
+
+    fn back(&self) {
+        let mut back = self.back.lock().unwrap_or_else(PoisonError::into_inner);
+        back.push(fdn_service::now().get());
+    }
+
+    fn tell_back(&self) {
+        let back = self.back.lock().unwrap_or_else(PoisonError::into_inner);
+        say(&Line::Back { ms: back.clone() });
     }
 
     fn app(&self, app: &str) {
@@ -352,37 +373,52 @@ fn say(line: &Line) {
     }
 }
 
-/// The machines, until standard input ends.
+/// The machines, until standard input ends. With several controllers, separated by commas, they have the settings that machines have.
 pub(crate) fn child(list: &Path, edge: &str) -> Result<()> {
     let machines: Vec<Joined> = serde_json::from_slice(&std::fs::read(list)?)?;
     let runtime = tokio::runtime::Runtime::new()?;
     let heard = Arc::new(Heard {
         all: machines.len(),
         up: Mutex::default(),
+        back: Mutex::default(),
         apps: Mutex::default(),
     });
     let (report, reporting) = watch::channel(false);
-    let settings = CentreSettings {
-        controllers: vec![edge.to_owned()],
-        // The controller's processor is the machines' here: all at once would time out.
-        connect_timeout: DurationMs::from_secs(120),
-        spread: DurationMs::from_secs(10),
-        ..CentreSettings::default()
+    let controllers: Vec<String> = edge.split(',').map(str::to_owned).collect();
+    let settings = match controllers.len() {
+        1 => CentreSettings {
+            controllers,
+            // The controller's processor is the machines' here: all at once would time out.
+            connect_timeout: DurationMs::from_secs(120),
+            spread: DurationMs::from_secs(10),
+            ..CentreSettings::default()
+        },
+        _ => CentreSettings {
+            controllers,
+            ..CentreSettings::default()
+        },
     };
+    let pace = moved::pace(settings.controllers.len());
     runtime.block_on(async {
         for machine in machines {
-            // What connects at once is what a controller's death brings to another one; it is not measured here.
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            // What connects at once is what a controller's death brings to another one, and is measured there.
+            tokio::time::sleep(pace).await;
             let metrics = LinkMetrics::new(&prometheus::Registry::new(), "machine")?;
             let files = Identity::below(&machine.data).files();
             let link = Link::start(&settings, files, metrics, CancellationToken::new())?;
+            tokio::spawn(moved::watch(
+                link.feed.connected.clone(),
+                Arc::clone(&heard),
+            ));
             tokio::spawn(live(machine, link, Arc::clone(&heard), reporting.clone()));
         }
         anyhow::Ok(())
     })?;
     for line in std::io::stdin().lines() {
-        if line? == "report" {
-            report.send_replace(true);
+        match line?.as_str() {
+            "report" => drop(report.send_replace(true)),
+            "back" => heard.tell_back(),
+            _ => {}
         }
     }
     Ok(())

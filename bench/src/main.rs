@@ -63,7 +63,7 @@ enum Bench {
     Starts,
     /// How many live instances 1 GiB of memory holds, in one process.
     Instances,
-    /// Ten thousand machines at the edge on one controller.
+    /// Ten thousand machines at the edge on one controller; and on two, of which one is killed.
     Machines,
     /// DNS queries per second with client subnets.
     Dns,
@@ -100,7 +100,7 @@ struct Options {
     /// Another folder of fdn's binaries, which gateway, cold and dns are compared with.
     #[arg(long)]
     against: Option<PathBuf>,
-    /// Where the comparison, `instances`, `response`, `reaction`, `starts`, `tail` or `workflow-cold` is written as JSON.
+    /// Where the comparison, `instances`, `machines`, `response`, `reaction`, `starts`, `tail` or `workflow-cold` is written as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
     /// The program `wasmtime`; left out if absent.
@@ -133,6 +133,11 @@ fn main() -> Result<()> {
         && child == machines::CHILD
     {
         return machines::child(list.as_ref(), edge);
+    }
+    if let [_, child, settings] = args.as_slice()
+        && child == machines::moved::CONTROLLER
+    {
+        return machines::moved::controller(settings.as_ref());
     }
     if let [_, child, port] = args.as_slice()
         && child == tail::octets::CHILD

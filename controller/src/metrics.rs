@@ -201,6 +201,8 @@ pub struct ArtifactMetrics {
     pub failures: IntCounter,
     /// Components whose machine code could not be kept.
     pub compiled_failures: IntCounter,
+    /// Components, and inputs and results of jobs, that could not be written.
+    pub write_failures: IntCounter,
 }
 
 impl ArtifactMetrics {
@@ -223,6 +225,10 @@ impl ArtifactMetrics {
             compiled_failures: make.counter(
                 "fdn_controller_compiled_failures_total",
                 "Components whose machine code could not be kept for the nodes",
+            )?,
+            write_failures: make.counter(
+                "fdn_controller_artifact_write_failures_total",
+                "Components, and inputs and results of jobs, that the artifact store did not take",
             )?,
         })
     }

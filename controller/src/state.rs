@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fdn_bus::SharedBroker;
 use fdn_core::message::NodeStatus;
 use fdn_core::what_if::WhatIf;
-use fdn_core::{ClusterId, Timestamp};
+use fdn_core::{ClusterId, Digest, Timestamp};
 use fdn_service::health::Readiness;
+use fdn_service::pki::pin::of_file;
 use fdn_service::seal::SealKey;
 use fdn_service::secret::{self, Secret};
 use sqlx::AnyConnection;
@@ -81,6 +82,8 @@ pub struct State {
     pub proofs: Proofs,
     /// What tokens and proofs that this controller gives follow from.
     pub token: Secret,
+    /// The authority that join tokens name.
+    pub authority: Option<Digest>,
     /// Signs webhooks.
     pub webhook_key: Secret,
     /// Submissions of jobs that may be read at the same time.
@@ -177,6 +180,12 @@ impl State {
             outbox_wake: Notify::new(),
             metrics: Metrics::new()?,
             readiness: Readiness::waiting_for(&["broker", "planner", "store"]),
+            authority: settings
+                .enrolment
+                .ca_file
+                .as_deref()
+                .map(of_file)
+                .transpose()?,
             settings,
             terms,
             store,

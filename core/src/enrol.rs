@@ -13,18 +13,22 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::digest::Digest;
 use crate::error::ParseError;
 use crate::geo::GeoPoint;
 use crate::id::{ClusterId, HostName, JoinTokenId, NodeId, RegionName};
 use crate::unit::{DurationMs, Revision, Timestamp};
 pub use identity::{ControllerIdentity, Machine, NodeIdentity, Role};
 
-/// The right to join one cluster: `fdn-join.ID.SECRET`. `Debug` hides the secret.
+/// The right to join one cluster: `fdn-join.ID.SECRET`, or `fdn-join.ID.SECRET.HASH` where the controllers' API is known by an authority of the operator's
+/// own. `Debug` hides the secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken {
     /// Which token it is.
     pub id: JoinTokenId,
     secret: String,
+    /// The SHA-256 of the authority's certificate (DER), which the API shows: a machine that joins sends the secret to nobody else.
+    pub authority: Option<Digest>,
 }
 
 /// Hexadecimal digits of a join token's secret: 256 bits.
@@ -42,7 +46,14 @@ impl JoinToken {
         Ok(Self {
             id,
             secret: secret.to_ascii_lowercase(),
+            authority: None,
         })
+    }
+
+    /// The same, for a machine that is to know the API by this authority.
+    #[must_use]
+    pub fn with_authority(self, authority: Option<Digest>) -> Self {
+        Self { authority, ..self }
     }
 
     /// The secret: for hashing, never for a log.
@@ -54,6 +65,15 @@ impl JoinToken {
     /// The whole token as it is handed over, once.
     #[must_use]
     pub fn expose(&self) -> String {
+        match &self.authority {
+            Some(authority) => format!("{}.{}", self.shown(), authority.hex()),
+            None => self.shown(),
+        }
+    }
+
+    /// What a machine that joins shows: which authority it was told of is its own matter.
+    #[must_use]
+    pub fn shown(&self) -> String {
         format!("fdn-join.{}.{}", self.id, self.secret)
     }
 }
@@ -63,7 +83,7 @@ fn malformed() -> ParseError {
     ParseError::new(
         "join token",
         "…",
-        "fdn-join.ID.SECRET, the whole line that `fdn node token` printed",
+        "fdn-join.ID.SECRET or fdn-join.ID.SECRET.HASH, the whole line that `fdn node token` printed",
     )
 }
 
@@ -81,7 +101,15 @@ impl FromStr for JoinToken {
         let (id, secret) = parts
             .and_then(|rest| rest.split_once('.'))
             .ok_or_else(malformed)?;
-        Self::new(id.parse().map_err(|_| malformed())?, secret)
+        let (secret, authority) = match secret.split_once('.') {
+            Some((secret, hash)) => {
+                let hash: Digest = hash.parse().map_err(|_| malformed())?;
+                (secret, Some(hash))
+            }
+            None => (secret, None),
+        };
+        let token = Self::new(id.parse().map_err(|_| malformed())?, secret)?;
+        Ok(token.with_authority(authority))
     }
 }
 
@@ -371,7 +399,18 @@ mod tests {
             token
         );
         assert!(!format!("{token:?}").contains(token.secret()));
-        for bad in [&text[..text.len() - 1], &text[1..], "fdn-join.x.y", ""] {
+        let pinned = token.clone().with_authority(Some(Digest::of(b"one")));
+        let long = pinned.expose();
+        assert_eq!(long.parse::<JoinToken>().expect("own text"), pinned);
+        assert!(long.starts_with(&text) && pinned.shown() == text);
+        for bad in [
+            &text[..text.len() - 1],
+            &text[1..],
+            "fdn-join.x.y",
+            "",
+            &long[..long.len() - 1],
+            &format!("{text}."),
+        ] {
             let error = bad.parse::<JoinToken>().expect_err(bad).to_string();
             assert!(!error.contains(&token.secret()[..60]), "{error}");
         }

@@ -7,7 +7,8 @@ use clap::Args;
 use fdn_core::enrol::{EnrolRequest, Machine, NodeAddresses, Role};
 use fdn_core::{ClusterId, DurationMs, NodeId, Timestamp};
 use fdn_link::join::{
-    Controller, Identity, JoinError, Joined, RenewParts, Renewer, bundle, controllers, read_token,
+    Controller, Identity, JoinError, Joined, RenewParts, Renewer, Way, bundle, controllers,
+    read_token,
 };
 use fdn_link::{CentreSettings, Connection, Link, LinkMetrics, disk};
 use fdn_service::CancellationToken;
@@ -35,6 +36,9 @@ pub struct JoinArgs {
     /// File with the certificates of the authorities (PEM) that the controller's https certificate is checked against, in place of the web's; a copy is kept.
     #[arg(long, env = "FDN_CA_FILE", value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
+    /// The proxy that carries connections to controllers, as http://HOST:PORT, if this network lets none out itself; it is kept, unless centre.proxy is set.
+    #[arg(long, env = "FDN_PROXY", value_name = "URL")]
+    pub proxy: Option<String>,
     /// The cluster that this machine is meant for; a token for another one is refused.
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<ClusterId>,
@@ -63,7 +67,11 @@ pub async fn join(
         key: "server",
         reason: "must be a name of letters, digits and hyphens, as nodes have".to_owned(),
     })?;
-    let controller = Controller::new(&args.url, args.ca_file.as_deref())?;
+    let way = Way {
+        ca_file: args.ca_file.clone(),
+        proxy: args.proxy.clone().or_else(|| settings.centre.proxy.clone()),
+    };
+    let controller = Controller::new(&args.url, way)?;
     let identity = Identity::below(&settings.data_dir);
     if let Some(facts) = identity.facts()? {
         let machine = &facts.identity;
@@ -76,9 +84,11 @@ pub async fn join(
         }
         let usable = now < facts.expires_at && identity.joined.exists();
         if usable && !args.again {
-            if let Some(ca_file) = identity.keep_api_ca(args.ca_file.as_deref())? {
+            let ca_file = identity.keep_api_ca(args.ca_file.as_deref())?;
+            if ca_file.is_some() || args.proxy.is_some() {
                 let mut joined = Joined::read(&identity)?;
-                joined.ca_file = Some(ca_file);
+                joined.ca_file = ca_file.or(joined.ca_file);
+                joined.proxy = args.proxy.clone().or(joined.proxy);
                 joined.write(&identity)?;
             }
             return Ok((facts, true));
@@ -86,12 +96,13 @@ pub async fn join(
     }
     controller.check_safety(args.allow_plain_http)?;
     let token = read_token(&args.token_file)?;
+    let controller = controller.known_by(&token)?;
     let addresses = addresses(args, settings, &controller)?;
     identity.prepare()?;
     let key = NodeKey::read_or_create(&identity.key)?;
     let answer = controller
         .enrol(&EnrolRequest {
-            token: token.expose(),
+            token: token.shown(),
             role: Role::Dns,
             csr: key.request(&name)?,
             node: name,
@@ -103,7 +114,8 @@ pub async fn join(
     let joined = Joined {
         controllers: controllers(&answer, &controller.host_and_port().0),
         controller: controller.url(),
-        ca_file: identity.keep_api_ca(args.ca_file.as_deref())?,
+        ca_file: controller.keep_api_ca(&identity)?,
+        proxy: args.proxy.clone(),
         addresses,
     };
     joined.write(&identity)?;
@@ -180,8 +192,14 @@ impl Member {
         if centre.controllers.is_empty() {
             centre.controllers.clone_from(&joined.controllers);
         }
-        let ca_file = joined.ca_file.as_deref();
-        let api = Controller::of_member(&joined.controller, ca_file, "fdn-dns join")?;
+        if centre.proxy.is_none() {
+            centre.proxy.clone_from(&joined.proxy);
+        }
+        let way = Way {
+            ca_file: joined.ca_file.clone(),
+            proxy: centre.proxy.clone(),
+        };
+        let api = Controller::of_member(&joined.controller, way, "fdn-dns join")?;
         let files = identity.files();
         let metrics =
             LinkMetrics::new(registry, "fdn_dns").map_err(fdn_service::ServiceError::from)?;
@@ -285,6 +303,7 @@ mod tests {
             controllers: answer.controllers.clone(),
             controller: "https://127.0.0.1:2".to_owned(),
             ca_file,
+            proxy: None,
             addresses: NodeAddresses {
                 gateway: at,
                 admin: at,
@@ -322,6 +341,7 @@ mod tests {
             url: "https://127.0.0.1:2".to_owned(),
             token_file: folder.path().join("no token is needed"),
             ca_file: Some(given),
+            proxy: None,
             cluster: None,
             address: None,
             again: false,

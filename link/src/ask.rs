@@ -58,14 +58,19 @@ pub(crate) async fn refusal(answer: Response<Body>) -> LinkError {
     let status = answer.status().as_u16();
     let octets = read_body(answer.into_body(), ANSWER_MAX).await;
     let octets = octets.unwrap_or_default();
-    let detail = match serde_json::from_slice::<Problem>(&octets) {
-        Ok(problem) => format!("{}: {}", problem.code.as_str(), problem.detail),
-        Err(_) => {
+    let problem = serde_json::from_slice::<Problem>(&octets).ok();
+    let detail = match &problem {
+        Some(problem) => format!("{}: {}", problem.code.as_str(), problem.detail),
+        None => {
             let said = &octets[..octets.len().min(SAID_MAX)];
             String::from_utf8_lossy(said).into_owned()
         }
     };
-    LinkError::Status { status, detail }
+    LinkError::Status {
+        status,
+        detail,
+        problem: problem.map(Box::new),
+    }
 }
 
 /// Asks with a JSON body for a JSON answer, which may take as long as `limit`.

@@ -1,4 +1,5 @@
-//! Pauses before another try: doubling, bounded, with jitter so that nodes do not come back in step.
+//! Pauses before another try, with jitter so that nodes do not come back in step: at once after a connection that was, doubling and bounded after tries in
+//! vain.
 
 use std::time::Duration;
 
@@ -11,9 +12,34 @@ pub fn pause(failures: u32, first: Duration, max: Duration, jitter: f64) -> Dura
     full.mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0))
 }
 
+/// The pause before a machine goes to another controller when its own has died: `jitter`, from 0 to 1, of the time within which all its machines go.
+pub(crate) fn moment(spread: Duration, jitter: f64) -> Duration {
+    spread.mul_f64(jitter.clamp(0.0, 1.0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::CentreSettings;
+
+    #[test]
+    fn the_machines_of_a_controller_that_died_go_within_the_spread_and_not_together() {
+        let spread = CentreSettings::default().spread.as_duration();
+        let machines = 1000_u32;
+        let mut tenths = [0_u32; 10];
+        for machine in 0..machines {
+            let at = moment(spread, f64::from(machine) / f64::from(machines));
+            let tenth = (0..10).find(|tenth| at < spread / 10 * (tenth + 1));
+            tenths[tenth.expect("within the spread") as usize] += 1;
+        }
+        // None of the tenths has more than its part, but for what falls on an edge.
+        assert!(tenths.iter().all(|n| n.abs_diff(100) <= 1), "{tenths:?}");
+        // Whatever is drawn, nobody waits longer.
+        assert_eq!(
+            [moment(spread, -1.0), moment(spread, 9.0)],
+            [Duration::ZERO, spread]
+        );
+    }
 
     #[test]
     fn pauses_double_up_to_the_bound() {

@@ -1,6 +1,6 @@
 //! Why the centre was not asked, or did not answer.
 
-use fdn_core::{Coded, ErrorCode};
+use fdn_core::{Coded, ErrorCode, Problem};
 
 /// An error of the connection.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +25,8 @@ pub enum LinkError {
         status: u16,
         /// What it says.
         detail: String,
+        /// The same with its code, if it is a controller's.
+        problem: Option<Box<Problem>>,
     },
     /// The answer is longer than is read.
     #[error("the answer is longer than {0} octets")]

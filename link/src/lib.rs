@@ -12,6 +12,7 @@ pub mod disk;
 mod error;
 pub mod join;
 mod link;
+mod proxy;
 mod settings;
 mod turns;
 

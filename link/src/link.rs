@@ -25,10 +25,11 @@ use tokio_rustls::TlsConnector;
 use tracing::{debug, error, info, warn};
 
 use crate::ask::refusal;
+use crate::backoff::moment;
 use crate::settings::host_of;
 use crate::turns::Turns;
 use crate::{
-    Body, Centre, CentreSettings, Connection, Feed, IdentityFiles, LinkError, Told, pause,
+    Body, Centre, CentreSettings, Connection, Feed, IdentityFiles, LinkError, Told, pause, proxy,
 };
 
 /// What may be on its way before it is read: of one request, and of one connection.
@@ -245,10 +246,8 @@ impl Link {
     }
 
     fn jitter(&self) -> Duration {
-        self.settings
-            .spread
-            .as_duration()
-            .mul_f64(rand::rng().random_range(0.0..1.0))
+        let spread = self.settings.spread.as_duration();
+        moment(spread, rand::rng().random_range(0.0..1.0))
     }
 
     /// Every controller is tried once before the pauses grow.
@@ -275,8 +274,13 @@ impl Link {
         let config = Arc::new(self.files.read()?.client()?);
         let host = host_of(controller).unwrap_or_default().to_owned();
         let name = ServerName::try_from(host).map_err(|e| broken(&e))?;
-        let stream = TcpStream::connect(controller).await;
-        let stream = stream.map_err(|e| broken(&e))?;
+        let stream = match &self.settings.proxy {
+            Some(url) => proxy::connect(url, controller).await?,
+            None => {
+                let stream = TcpStream::connect(controller).await;
+                stream.map_err(|e| broken(&e))?
+            }
+        };
         drop(stream.set_nodelay(true));
         // What breaks a handshake may come from anybody on the way: it says nothing about this machine.
         let stream = TlsConnector::from(config).connect(name, stream).await;

@@ -9,6 +9,7 @@ use fdn_service::secret;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LinkError;
+use crate::proxy;
 
 /// The controllers, as machines at the edge reach them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +17,8 @@ use crate::error::LinkError;
 pub struct CentreSettings {
     /// The edge listeners of all controllers, as `HOST:PORT`; joining says which. One of them is connected; when it dies, any other.
     pub controllers: Vec<String>,
+    /// The proxy that carries connections to them, as `http://HOST:PORT`, if this network lets none out itself.
+    pub proxy: Option<String>,
     /// How long connecting and showing certificates may take.
     pub connect_timeout: DurationMs,
     /// How long an answer may be on its way.
@@ -34,6 +37,7 @@ impl Default for CentreSettings {
     fn default() -> Self {
         Self {
             controllers: Vec::new(),
+            proxy: None,
             connect_timeout: DurationMs::from_secs(2),
             answer_timeout: DurationMs::from_secs(15),
             spread: DurationMs::from_millis(500),
@@ -57,6 +61,13 @@ impl CentreSettings {
                     "centre.controllers: `{controller}` is no HOST:PORT of a controller's edge listener"
                 ));
             }
+        }
+        if let Some(proxy) = &self.proxy
+            && proxy::address(proxy).is_none()
+        {
+            return bad(format!(
+                "centre.proxy: `{proxy}` is no http://HOST:PORT of a proxy"
+            ));
         }
         let times = [
             self.connect_timeout,
@@ -147,5 +158,11 @@ mod tests {
         };
         assert!(with(&["a:1", "b:2"]).check().is_ok());
         assert!(with(&["a"]).check().is_err());
+        let through = |proxy: &str| CentreSettings {
+            proxy: Some(proxy.to_owned()),
+            ..CentreSettings::default()
+        };
+        assert!(through("http://proxy.example.org:3128").check().is_ok());
+        assert!(through("proxy.example.org:3128").check().is_err());
     }
 }

@@ -129,7 +129,8 @@ pub fn builder_trusting(ca_file: Option<&Path>) -> Result<reqwest::ClientBuilder
     Ok(based_on(tls))
 }
 
-fn based_on(tls: ClientConfig) -> reqwest::ClientBuilder {
+/// The same, but it trusts whom `tls` trusts.
+pub fn based_on(tls: ClientConfig) -> reqwest::ClientBuilder {
     reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
         .connect_timeout(Duration::from_secs(3))

@@ -10,6 +10,7 @@ mod names;
 pub mod ports;
 pub mod postgres;
 pub mod process;
+pub mod proxy;
 pub mod rabbitmq;
 pub mod registry;
 pub mod turns;

@@ -43,7 +43,7 @@ pub async fn create(
         )));
     }
     let id = JoinTokenId::from_uuid(uuid::Uuid::now_v7());
-    let token = JoinToken::new(id, Secret::random()?.expose())?;
+    let token = JoinToken::new(id, Secret::random()?.expose())?.with_authority(state.authority);
     let info: JoinTokenInfo = in_transaction!(state.store, tx => {
         // Counting and adding are one step for all controllers.
         revision_lock(&mut tx).await?;

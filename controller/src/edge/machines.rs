@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
 
 use fdn_core::enrol::{Machine, Role};
 use fdn_core::fleet::Revoked;
@@ -9,6 +10,7 @@ use fdn_core::{NodeId, Timestamp};
 use fdn_service::CancellationToken;
 use prometheus::IntGauge;
 use tokio::sync::Semaphore;
+use tracing::warn;
 
 use crate::metrics::Metrics;
 use crate::settings::EdgeSettings;
@@ -28,7 +30,14 @@ pub struct Machines {
     open: Mutex<Connections>,
     /// Until when their certificates are.
     revoked: RwLock<HashMap<String, Timestamp>>,
+    /// When the log last had that a machine which was removed asked to be let in.
+    told: Mutex<BTreeMap<NodeId, Timestamp>>,
 }
+
+/// A machine that was removed asks again and again: the log has it once in so long.
+const TELL: Duration = Duration::from_secs(60);
+/// The most machines that are told of in that time.
+const TOLD_MAX: usize = 1000;
 
 #[derive(Debug, Default)]
 struct Connections {
@@ -69,6 +78,16 @@ impl Machines {
         revoked
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .contains_key(serial)
+    }
+
+    /// Logs that the certificate of a machine which was removed was shown; once in a while for each machine, and for so many machines at most.
+    pub(super) fn tell_of_removed(&self, machine: &Machine, now: Timestamp) {
+        if is_new(&mut lock(&self.told), &machine.name, now) {
+            warn!(
+                %machine,
+                "the certificate of a machine that was removed was shown; it was refused, and so it will be for as long as that machine runs: switch it off, or let it join again"
+            );
+        }
     }
 
     /// Notes certificates that no longer count, and cuts the connections that were made with them; how many. What was revoked stays so, whoever tells
@@ -144,6 +163,16 @@ impl Machines {
     }
 }
 
+/// Whether it is time to tell of a machine; it is noted then.
+fn is_new(told: &mut BTreeMap<NodeId, Timestamp>, name: &NodeId, now: Timestamp) -> bool {
+    told.retain(|_, at| now.since(*at) < TELL);
+    if told.len() >= TOLD_MAX || told.contains_key(name) {
+        return false;
+    }
+    told.insert(name.clone(), now);
+    true
+}
+
 /// A gauge that is one higher for as long as this lives.
 pub(super) struct Counted(IntGauge);
 
@@ -174,6 +203,18 @@ impl Drop for Counted {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_is_told_of_once_a_minute_and_not_all_of_them() {
+        let (mut told, at) = (BTreeMap::new(), |s: u64| Timestamp(s * 1000));
+        let name = |n: usize| format!("m-{n}").parse::<NodeId>().expect("a name");
+        let mut new = |n: usize, s: u64| is_new(&mut told, &name(n), at(s));
+        assert!(new(0, 1) && !new(0, 60) && new(1, 60));
+        assert!(new(0, 61) && !new(1, 119) && new(1, 120));
+        let all = (0..2 * TOLD_MAX).filter(|n| new(*n, 200)).count();
+        assert_eq!(all, TOLD_MAX);
+        assert!(new(2 * TOLD_MAX, 260), "the next minute");
+    }
 
     #[test]
     fn what_is_revoked_is_cut_whenever_that_is_heard() {

@@ -42,7 +42,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use fdn_core::NodeId;
 use fdn_core::enrol::Role;
-use fdn_service::pki::tls::{Credentials, Revoked};
+use fdn_service::pki::tls::{Credentials, Removed, Revoked};
 use fdn_service::{CancellationToken, listen};
 use rustls::ServerConfig;
 use tokio::sync::{Semaphore, watch};
@@ -186,8 +186,18 @@ async fn certificate(state: &Arc<State>, name: &NodeId) -> Result<Arc<ServerConf
     };
     let machines = Arc::clone(&state.edge.machines);
     let revoked: Revoked = Arc::new(move |serial: &str| machines.is_revoked(serial));
-    state.edge.asker.renew(&credentials, Arc::clone(&revoked))?;
-    Ok(Arc::new(credentials.server(revoked)?))
+    state.edge.asker.renew(&credentials, revoked)?;
+    let machines = Arc::clone(&state.edge.machines);
+    let count = state.metrics.edge.refused.with_label_values(&["revoked"]);
+    let removed: Removed = Arc::new(move |facts| {
+        let removed = machines.is_revoked(&facts.serial);
+        if removed {
+            count.inc();
+            machines.tell_of_removed(&facts.identity, fdn_service::now());
+        }
+        removed
+    });
+    Ok(Arc::new(credentials.server(removed)?))
 }
 
 /// The machine's host name and the API's port: several controllers on one machine differ.

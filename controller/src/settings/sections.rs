@@ -47,6 +47,9 @@ pub struct EnrolmentSettings {
     pub tokens_max: u64,
     /// The longest lease of a cluster's head.
     pub lease_max: DurationMs,
+    /// The certificate (PEM) of the authority that the API's own is from, if that is not one of the web's: join tokens name it by its SHA-256, and machines
+    /// that join believe nobody else. The API, or the proxy in front of it, shows it at the end of its chain. Read as the controller starts.
+    pub ca_file: Option<PathBuf>,
 }
 
 impl Default for EnrolmentSettings {
@@ -60,6 +63,7 @@ impl Default for EnrolmentSettings {
             token_uses_max: 1000,
             tokens_max: 1000,
             lease_max: DurationMs::from_secs(60),
+            ca_file: None,
         }
     }
 }

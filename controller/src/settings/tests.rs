@@ -38,6 +38,7 @@ fn the_sample_file_shows_every_key() {
         ..Settings::default()
     };
     settings.edge.name = "controller-1".parse().ok();
+    settings.enrolment.ca_file = Some("ca.crt".into());
     let all = toml::Table::try_from(&settings).expect("settings are TOML");
     let text = sample();
     for (section, value) in &all {

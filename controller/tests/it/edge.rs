@@ -8,6 +8,7 @@ use fdn_core::Digest;
 use fdn_core::enrol::Role;
 use fdn_core::feed::Frame;
 use fdn_core::usage::UsageReceipt;
+use fdn_testkit::proxy::Proxy;
 use fdn_testkit::{components, wait};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -80,9 +81,11 @@ async fn a_removed_machine_is_cut_off(backend: Backend) {
         wire.removed().await;
         again.removed().await;
         assert_eq!(rig.controller.state().metrics.edge.cut.get(), cut + 2);
-        // It is told so at every handshake.
+        // It is told so at every handshake, and that is counted.
+        let before = refused(&rig, "revoked");
         let mut late = member.connect(&[&rig]);
         late.removed().await;
+        assert!(refused(&rig, "revoked") > before);
         assert!(!*late.connection.feed.connected.borrow());
         rig.broker.up();
     }
@@ -162,6 +165,33 @@ async fn a_feed_goes_on_at_another_controller_where_it_ended() {
     assert_eq!(snapshots, 0, "what it missed was at hand");
     assert!(Wire::app(&frames, "two").is_some());
     assert!(Wire::app(&frames, "one").is_none(), "it has that");
+}
+
+#[test]
+fn a_controller_that_says_nothing_any_more_is_left_within_five_seconds_by_the_defaults() {
+    let heartbeat = fdn_controller::settings::EdgeSettings::default().heartbeat;
+    let centre = fdn_link::CentreSettings::default();
+    // A machine waits for two heartbeats, then for its moment; connecting to one that lives takes what it takes.
+    let gone = heartbeat.as_duration() * 2 + centre.spread.as_duration();
+    assert!(gone < std::time::Duration::from_secs(5), "{gone:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_is_connected_through_a_proxy() {
+    let rig = Rig::start().await;
+    rig.cluster("eu-west").await;
+    let member = Member::join(&rig, Role::Node, "eu-west", "m-1").await;
+    let edge = rig.controller.edge_address().to_string();
+    let only = edge.clone();
+    let proxy = Proxy::start(move |to| to == only).await.expect("a proxy");
+    // What the proxy does not carry is one that cannot be reached: the next one is tried.
+    let controllers = vec!["controller.fdn.invalid:8601".to_owned(), edge.clone()];
+    let mut wire = member.connect_through(controllers, Some(proxy.url()));
+    wire.up().await;
+    assert_eq!(proxy.carried(), [edge]);
+    let deployed = rig.deploy("hello", components::hello("x")).await;
+    let (frames, _) = wire.until(deployed.revision).await;
+    assert!(Wire::app(&frames, "hello").is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -69,8 +69,13 @@ impl Member {
     }
 
     pub(crate) fn connect_at(&self, controllers: Vec<String>) -> Wire {
+        self.connect_through(controllers, None)
+    }
+
+    pub(crate) fn connect_through(&self, controllers: Vec<String>, proxy: Option<String>) -> Wire {
         let settings = CentreSettings {
             controllers,
+            proxy,
             spread: fdn_core::DurationMs::from_millis(10),
             retry_first: fdn_core::DurationMs::from_millis(10),
             retry_max: fdn_core::DurationMs::from_millis(100),

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fdn_controller::{Controller, Settings};
-use fdn_core::{DurationMs, Timestamp};
+use fdn_core::enrol::JoinToken;
+use fdn_core::{Coded as _, Digest, DurationMs, ErrorCode, Timestamp};
+use fdn_link::join::{JoinError, Way};
 use fdn_runtime::Compiler;
 use fdn_service::certificate::CertificateFiles;
-use fdn_service::pki::{Authority, Bearer, NodeKey, Subject};
+use fdn_service::pki::{Authority, Bearer, NodeKey, Subject, pin};
 use fdn_service::secret;
 use fdn_testkit::wait;
 use reqwest::{Client, Method, StatusCode, Version};
@@ -22,6 +24,7 @@ use rustls::{ALL_VERSIONS, ClientConfig, RootCertStore, SupportedProtocolVersion
 use tempfile::TempDir;
 
 use crate::broker::TestBroker;
+use crate::machines::Machine;
 use crate::rig::{Backend, Rig, settings};
 
 /// An authority that nobody but the test's clients trusts.
@@ -277,4 +280,51 @@ async fn without_its_certificate_a_controller_does_not_start() {
         error.contains("other.key") && error.contains("api.tls.certificates"),
         "{error}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_joins_by_the_authority_that_its_token_names() {
+    let case = Case::start(|settings| {
+        let file = settings.api.tls.certificates[0].certificate_file.clone();
+        let ca = file.with_file_name("api-ca.pem");
+        let text = |file: &Path| std::fs::read_to_string(file).expect("read");
+        std::fs::write(&file, text(&file) + &text(&ca)).expect("written");
+        settings.enrolment.ca_file = Some(ca);
+    })
+    .await;
+    let rig = &case.rig;
+    rig.cluster("eu-1").await;
+    let made = rig.token("eu-1", 2).await.token;
+    let token: JoinToken = made.parse().expect("a token");
+    let digest = pin::of_file(&case.folder().path().join("api-ca.pem"));
+    assert_eq!(token.authority, Some(digest.expect("a certificate")));
+    let controller = |token: &JoinToken| {
+        let controller = fdn_link::join::Controller::new(&rig.url(""), Way::default());
+        controller.and_then(|one| one.known_by(token))
+    };
+    let request = Machine::new().request("n-1", &token.shown());
+    let another = token.clone().with_authority(Some(Digest::of(b"another")));
+    let refused = controller(&another).expect("a controller");
+    let refused = refused.enrol(&request).await.map(drop);
+    assert!(matches!(refused, Err(JoinError::Impostor { .. })));
+    let known = controller(&token).expect("a controller");
+    known.enrol(&request).await.expect("let in");
+    // Whoever shows the whole line is let in as well.
+    let request = Machine::new().request("n-2", &made);
+    let answer = rig.enrol(&request).send().await.expect("an answer");
+    assert_eq!(answer.status(), StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_authority_that_tokens_cannot_name_is_said_at_the_start() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut settings = settings(folder.path(), Backend::Sqlite).await;
+    let file = folder.path().join("two.pem");
+    std::fs::write(&file, authority().certificate().repeat(2)).expect("written");
+    settings.enrolment.ca_file = Some(file);
+    let broker = Arc::new(TestBroker::default());
+    let starting = Controller::start_with(settings, broker, Compiler::InProcess);
+    let refused = Box::pin(starting).await.map(drop).expect_err("two");
+    assert_eq!(refused.code(), ErrorCode::ConfigInvalid);
+    assert!(refused.to_string().contains("two.pem"), "{refused}");
 }

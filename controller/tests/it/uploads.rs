@@ -1,7 +1,7 @@
 //! Every bad input of an upload: its code, its text, and that nothing is stored.
 
 use fdn_core::api::AppSummary;
-use fdn_core::{ByteSize, Problem};
+use fdn_core::{ByteSize, ErrorCode, Problem};
 use fdn_testkit::components;
 use reqwest::Method;
 use reqwest::multipart::{Form, Part};
@@ -283,4 +283,23 @@ async fn parts_that_are_wrong_are_named(backend: Backend) {
     assert_eq!(problem.code.as_str(), "FDN-2005");
     assert!(problem.detail.contains("app name"), "{}", problem.detail);
     nothing_is_stored(&rig, "wrong parts").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_artifact_store_that_cannot_be_written_is_counted() {
+    let rig = Rig::start().await;
+    let local = &rig.settings.artifacts.local;
+    // Whoever runs the tests may write where rights say no.
+    std::fs::remove_dir_all(local).expect("taken away");
+    std::fs::write(local, "no folder").expect("written");
+    let upload = || rig.upload("hello", components::hello("x"), None, None);
+    let (_, problem) = rig.refused(upload()).await;
+    assert_eq!(problem.code, ErrorCode::ArtifactStoreFailed);
+    let failures = &rig.controller.state().metrics.artifacts.write_failures;
+    assert_eq!(failures.get(), 1);
+    std::fs::remove_file(local).expect("removed");
+    std::fs::create_dir(local).expect("made");
+    let answer = upload().send().await.expect("an answer");
+    assert!(answer.status().is_success(), "{}", answer.status());
+    assert_eq!(failures.get(), 1);
 }

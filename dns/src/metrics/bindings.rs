@@ -12,6 +12,8 @@ pub struct BindingMetrics {
     pub held: IntGauge,
     /// Different tables of bindings.
     pub tables: IntGauge,
+    /// Times that the state could not be written to disk.
+    pub unsaved: IntCounter,
 }
 
 impl BindingMetrics {
@@ -32,9 +34,19 @@ impl BindingMetrics {
             "fdn_dns_binding_tables",
             "Different tables of bindings; apps with the same one share it.",
         )?;
+        let unsaved = IntCounter::new(
+            "fdn_dns_state_write_errors_total",
+            "Times that the state could not be written to the data directory.",
+        )?;
         registry.register(Box::new(gaps.clone()))?;
+        registry.register(Box::new(unsaved.clone()))?;
         registry.register(Box::new(held.clone()))?;
         registry.register(Box::new(tables.clone()))?;
-        Ok(Self { gaps, held, tables })
+        Ok(Self {
+            gaps,
+            held,
+            tables,
+            unsaved,
+        })
     }
 }

@@ -28,6 +28,10 @@ fn the_sample_is_valid_and_names_every_key_under_a_comment() {
             },
             ..ZoneSettings::default()
         },
+        centre: CentreSettings {
+            proxy: Some("http://x.test:1".to_owned()),
+            ..CentreSettings::default()
+        },
         identity: IdentitySettings {
             nsid: Some("x".to_owned()),
             version: Some("x".to_owned()),

@@ -435,6 +435,7 @@ impl Keeper {
         let now = Instant::now();
         self.save_rest_until = now + now.duration_since(self.save_begun) * SAVE_REST;
         if let Err(cause) = result {
+            self.metrics.bindings.unsaved.inc();
             error!(code = %ErrorCode::DataDirectory, dir = %self.keeping.dir.display(), %cause, "the state cannot be written; tried again later");
             // At least a second, so that a full disk is not hammered.
             let pause = self.keeping.save_after.max(Duration::from_secs(1));

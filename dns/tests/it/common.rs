@@ -149,6 +149,7 @@ pub(crate) fn join(dir: &Path) {
         controllers: vec!["127.0.0.1:1".to_owned()],
         controller: "http://127.0.0.1:1".to_owned(),
         ca_file: None,
+        proxy: None,
         addresses: NodeAddresses {
             gateway: here,
             admin: here,

@@ -56,6 +56,38 @@ async fn an_app_that_is_removed_is_no_longer_a_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_state_that_cannot_be_written_is_counted_and_written_once_it_can_be() {
+    let fixture = Fixture::start(|_| {}).await;
+    std::fs::remove_dir_all(fixture.dir.path()).expect("taken away");
+    fixture.publish(Message::NetworkDesired(network(1))).await;
+    fixture.publish(app("marker", 3, &[])).await;
+    wait::until("the state not to be written", async || {
+        match fixture.metric("fdn_dns_state_write_errors_total").await {
+            0 => Err("none yet"),
+            _ => Ok(()),
+        }
+    })
+    .await;
+    wait::until("it to answer by what it heard", async || {
+        match fixture.addresses("marker.fn.test", CLIENT).await.len() {
+            0 => Err("no address"),
+            _ => Ok(()),
+        }
+    })
+    .await;
+    std::fs::create_dir_all(fixture.dir.path()).expect("there again");
+    wait::until("the state to be written", async || {
+        let mut files = std::fs::read_dir(fixture.dir.path())?;
+        match files.next() {
+            Some(file) => file.map(drop),
+            None => Err(std::io::ErrorKind::NotFound.into()),
+        }
+    })
+    .await;
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn answers_are_counted_by_app() {
     let fixture = Fixture::with_hello(|settings| settings.metrics.apps = 1).await;
     let count = async |app: &str| {

@@ -10,6 +10,7 @@ use fdn_core::enrol::{NodeAddresses, RenewRequest};
 use fdn_core::{ErrorCode, Problem};
 use fdn_e2e::{Cli, Deadlines, Held, Network, dns};
 use fdn_service::pki::{Facts, NodeKey};
+use fdn_testkit::proxy::Proxy;
 use fdn_testkit::{components, wait};
 use serde_json::Value;
 
@@ -149,9 +150,16 @@ async fn machines_join_drain_and_are_removed() {
         refused.contains("FDN-7005") && refused.contains("eu-west"),
         "{refused}"
     );
-    for (name, n) in [("edge-1", 0), ("edge-2", 1)] {
+    // The second one stands in a network that lets connections out through a proxy only.
+    let proxy = Proxy::start(|_| true).await.expect("a proxy");
+    let way = proxy.url();
+    for (name, n, more) in [
+        ("edge-1", 0, &[][..]),
+        ("edge-2", 1, &["--proxy", &way][..]),
+    ] {
+        let more: Vec<&str> = ["--region", "eu"].iter().chain(more).copied().collect();
         let out = network
-            .join(name, (0, n), &two_uses, &["--region", "eu"])
+            .join(name, (0, n), &two_uses, &more)
             .expect("let in");
         assert!(
             out.contains(&format!("node {name} has joined cluster eu-west")),
@@ -178,6 +186,8 @@ async fn machines_join_drain_and_are_removed() {
             .expect("it starts with the configuration that joining wrote");
         becomes(&cli, name, "alive").await;
     }
+    // It joined by the proxy, and its connection to the controller goes there too.
+    goes_by(&proxy, &network);
     // Nothing was said about peers: the two are one cluster, by the certificates that joining brought.
     for node in [one, two] {
         network.together(node, 2.0).await;
@@ -287,6 +297,13 @@ async fn removed(network: &mut Network, cli: &Cli, address: IpAddr) {
         .expect("let in again");
     assert!(out.contains("has joined"), "{out}");
     cli.ok(["node", "remove", "edge-1", "--yes"]);
+}
+
+/// Whether the API was asked by a proxy, and another port of the controller is connected by it.
+fn goes_by(proxy: &Proxy, network: &Network) {
+    let (carried, api) = (proxy.carried(), network.api().to_string());
+    assert!(carried.contains(&api), "{carried:?}");
+    assert!(carried.iter().any(|to| *to != api), "{carried:?}");
 }
 
 fn mode(path: &Path) -> u32 {

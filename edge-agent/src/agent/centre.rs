@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fdn_core::enrol::NodeAddresses;
-use fdn_link::join::{Controller, RenewParts, Renewer};
+use fdn_link::join::{Controller, RenewParts, Renewer, Way};
 use fdn_link::{Connection, IdentityFiles, Link, LinkMetrics};
 use fdn_service::secret::Secret;
 use fdn_service::{CancellationToken, secret};
@@ -29,7 +29,10 @@ impl Shared {
             answer_timeout: self.settings.centre.answer_timeout.as_duration(),
             controller: Controller::of_member(
                 &api.url,
-                api.ca_file.as_deref(),
+                Way {
+                    ca_file: api.ca_file.clone(),
+                    proxy: self.settings.centre.proxy.clone(),
+                },
                 "fdn-edge-agent join",
             )?,
             files,

@@ -23,7 +23,7 @@ struct Document<'a> {
     gateway: Listener,
     admin: Listener,
     controller: Url,
-    centre: Centre,
+    centre: Centre<'a>,
     network: Network<'a>,
     tls: Tls<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,8 +67,10 @@ struct Network<'a> {
 }
 
 #[derive(Serialize)]
-struct Centre {
+struct Centre<'a> {
     controllers: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proxy: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -140,6 +142,7 @@ pub(super) fn write(
         },
         centre: Centre {
             controllers: controllers(answer, &controller.host_and_port().0),
+            proxy: args.proxy.as_deref(),
         },
         network: Network {
             token_file: &identity.token,

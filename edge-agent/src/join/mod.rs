@@ -18,7 +18,7 @@ use fdn_core::{ClusterId, HostName, NodeId, RegionName, Timestamp};
 use fdn_service::pki::{Facts, NodeKey};
 
 use fdn_link::join::read_token;
-pub use fdn_link::join::{Controller, Identity, JoinError};
+pub use fdn_link::join::{Controller, Identity, JoinError, Way};
 
 use crate::error::Error;
 
@@ -34,6 +34,9 @@ pub struct JoinArgs {
     /// File with the certificates of the authorities (PEM) that the controller's https certificate is checked against, in place of the web's; a copy is kept.
     #[arg(long, env = "FDN_CA_FILE", value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
+    /// The proxy that carries connections to controllers, as http://HOST:PORT, if this network lets none out itself; it is written to the configuration.
+    #[arg(long, env = "FDN_PROXY", value_name = "URL")]
+    pub proxy: Option<String>,
     /// The node's name, unique in the network; the machine's host name without it.
     #[arg(long, value_name = "NAME")]
     pub node: Option<NodeId>,
@@ -86,6 +89,15 @@ pub struct JoinArgs {
     pub allow_plain_http: bool,
 }
 
+impl JoinArgs {
+    fn way(&self) -> Way {
+        Way {
+            ca_file: self.ca_file.clone(),
+            proxy: self.proxy.clone(),
+        }
+    }
+}
+
 /// How joining ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Joined {
@@ -111,7 +123,7 @@ pub struct Summary {
 /// # Errors
 /// When the controller refuses, cannot be reached or trusted, or a file cannot be written.
 pub async fn join(args: &JoinArgs, now: Timestamp) -> Result<Joined, Error> {
-    let controller = Controller::new(&args.url, args.ca_file.as_deref())?;
+    let controller = Controller::new(&args.url, args.way())?;
     let node = match &args.node {
         Some(node) => node.clone(),
         None => place::host_name()?,
@@ -126,11 +138,12 @@ pub async fn join(args: &JoinArgs, now: Timestamp) -> Result<Joined, Error> {
     controller.check_safety(args.allow_plain_http)?;
     config::check(&args.config, &node, args.cluster.as_ref())?;
     let token = read_token(&args.token_file)?;
+    let controller = controller.known_by(&token)?;
     let addresses = place::addresses(args, &controller)?;
     identity.prepare()?;
     let key = NodeKey::read_or_create(&identity.key)?;
     let request = EnrolRequest {
-        token: token.expose(),
+        token: token.shown(),
         role: Role::Node,
         csr: key.request(&node)?,
         node,
@@ -139,7 +152,7 @@ pub async fn join(args: &JoinArgs, now: Timestamp) -> Result<Joined, Error> {
         region: args.region.clone(),
     };
     let answer: EnrolResponse = controller.enrol(&request).await?;
-    let api_ca = identity.keep_api_ca(args.ca_file.as_deref())?;
+    let api_ca = controller.keep_api_ca(&identity)?;
     let facts = identity.write(Role::Node, &answer)?;
     let asked = (&controller, api_ca.clone());
     config::write(args, asked, &identity, &request.addresses, &answer)?;

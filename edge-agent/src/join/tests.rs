@@ -17,6 +17,8 @@ use uuid::Uuid;
 use super::*;
 use crate::Settings;
 
+mod private;
+
 const DAY: u64 = 86_400_000;
 
 /// The part of a controller that lets machines in.
@@ -35,13 +37,19 @@ impl Door {
 
     /// The same over TLS, with a certificate that `authority` made.
     async fn open_secure(authority: &Authority, folder: &TempDir) -> Self {
+        Self::open_showing(authority, folder, "").await
+    }
+
+    /// The same, with these certificates after its own.
+    async fn open_showing(authority: &Authority, folder: &TempDir, after: &str) -> Self {
         let key = NodeKey::fresh().expect("a key");
         let issued = issue(authority, "n-1", &key.public(), now().get());
         let files = CertificateFiles {
             certificate_file: folder.path().join("api.crt"),
             key_file: folder.path().join("api.key"),
         };
-        std::fs::write(&files.certificate_file, issued.certificate).expect("written");
+        let shown = issued.certificate + after;
+        std::fs::write(&files.certificate_file, shown).expect("written");
         fdn_service::secret::write(&files.key_file, &key.to_pem()).expect("written");
         let at = (([127, 0, 0, 1], 0).into(), "listen");
         let every = std::time::Duration::from_secs(60);
@@ -166,6 +174,7 @@ fn args(door: &Door, folder: &TempDir) -> JoinArgs {
         url: door.url.clone(),
         token_file: token,
         ca_file: None,
+        proxy: None,
         node: Some("n-1".parse().expect("node")),
         cluster: None,
         region: None,
@@ -215,7 +224,11 @@ async fn a_machine_joins_a_controller_of_a_private_authority() {
     assert_eq!(kept, Identity::below(&args.data).api_ca);
     let text = std::fs::read_to_string(&kept).expect("there");
     assert_eq!(text, private.certificate());
-    Controller::new(&settings.controller.url, Some(&kept)).expect("a controller");
+    let way = Way {
+        ca_file: Some(kept),
+        proxy: None,
+    };
+    Controller::new(&settings.controller.url, way).expect("a controller");
 }
 
 #[tokio::test]
@@ -463,7 +476,7 @@ async fn a_certificate_is_replaced_when_it_is_time() {
     let mut renewer = Renewer::new(RenewParts {
         centre: Arc::new(Away),
         answer_timeout: std::time::Duration::from_secs(60),
-        controller: Some(Controller::new(&door.url, None).expect("an address")),
+        controller: Some(Controller::new(&door.url, Way::default()).expect("an address")),
         files: settings.tls.files().expect("all are named"),
         retry: settings.tls.renew_retry,
         retry_max: settings.tls.renew_retry_max,

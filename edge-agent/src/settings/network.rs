@@ -126,8 +126,10 @@ impl Default for AdminSettings {
 pub struct AdmissionSettings {
     /// Calls that run at the same time.
     pub slots: u32,
-    /// Of these, how many hundredths the calls of one app may take.
+    /// Of these, how many hundredths the calls of one app may take; and of the memory for instances in containers, those of one app.
     pub app_share: Percent,
+    /// How many hundredths the calls of all apps of one tenant may take, of the slots that other tenants leave to it.
+    pub tenant_share: Percent,
     /// Calls that wait for a slot; one more is refused.
     pub waiting: u32,
     /// How long a call waits for a slot.
@@ -140,12 +142,15 @@ pub struct AdmissionSettings {
 
 /// An app that is alone on a node has most of it, and another one finds room at once.
 const APP_SHARE: u8 = 75;
+/// More than that, so that beside an app that hangs its tenant's others have room.
+const TENANT_SHARE: u8 = 90;
 
 impl Default for AdmissionSettings {
     fn default() -> Self {
         Self {
             slots: 256,
             app_share: Percent::try_from(APP_SHARE).unwrap_or(Percent::WHOLE),
+            tenant_share: Percent::try_from(TENANT_SHARE).unwrap_or(Percent::WHOLE),
             waiting: 1024,
             wait: DurationMs::from_secs(2),
             held: 256,

@@ -1,17 +1,21 @@
 //! The two calls by which a machine gets and renews its certificate at the controllers' API.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fdn_core::Problem;
-use fdn_core::enrol::{EnrolRequest, EnrolResponse, RenewRequest, RenewResponse};
-use fdn_service::http_client::without_url;
+use fdn_core::enrol::{EnrolRequest, EnrolResponse, JoinToken, RenewRequest, RenewResponse};
+use fdn_service::ServiceError;
+use fdn_service::http_client::{based_on, builder_trusting, without_url};
+use fdn_service::pki::pin::Pin;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
-use super::JoinError;
+use super::{Identity, JoinError};
+use crate::proxy;
 
 /// The longest silence of the controller.
 const IDLE: Duration = Duration::from_secs(30);
@@ -23,6 +27,30 @@ const ANSWER_MAX: usize = 4 << 20;
 pub struct Controller {
     url: reqwest::Url,
     client: reqwest::Client,
+    way: Way,
+    /// The authority that a join token names.
+    pin: Option<Arc<Pin>>,
+}
+
+/// How the controllers' API is reached, and known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Way {
+    /// The authorities that its https certificate is checked against, in place of the web's.
+    pub ca_file: Option<PathBuf>,
+    /// The proxy that carries connections there, as `http://HOST:PORT`.
+    pub proxy: Option<String>,
+}
+
+impl Way {
+    fn finish(&self, builder: reqwest::ClientBuilder) -> Result<reqwest::Client, JoinError> {
+        let mut builder = builder.read_timeout(IDLE);
+        if let Some(url) = &self.proxy {
+            proxy::address(url).ok_or_else(|| JoinError::Proxy { url: url.clone() })?;
+            let proxy = reqwest::Proxy::all(url).map_err(ServiceError::HttpClient)?;
+            builder = builder.proxy(proxy);
+        }
+        Ok(builder.build().map_err(ServiceError::HttpClient)?)
+    }
 }
 
 impl Controller {
@@ -31,7 +59,14 @@ impl Controller {
     /// # Errors
     /// When there is no way.
     pub fn own_address(&self) -> Result<IpAddr, JoinError> {
-        let (host, port) = self.host_and_port();
+        let (mut host, mut port) = self.host_and_port();
+        // Behind a proxy nobody may know the controller's name, and nothing goes there but through it.
+        let proxy = self.way.proxy.as_deref();
+        let proxy = proxy.and_then(|url| reqwest::Url::parse(url).ok());
+        if let Some(proxy) = proxy {
+            host = plain(&proxy);
+            port = proxy.port_or_known_default().unwrap_or(port);
+        }
         let unreachable = |reason: String| JoinError::Unreachable {
             url: self.url(),
             reason,
@@ -57,11 +92,11 @@ impl Controller {
         Err(unreachable(last))
     }
 
-    /// The controller at `url`, whose certificate is checked against the authorities in `ca_file`, or without one those of the web.
+    /// The controller at `url`.
     ///
     /// # Errors
-    /// When that is no address, or the file holds no authorities.
-    pub fn new(url: &str, ca_file: Option<&Path>) -> Result<Self, JoinError> {
+    /// When that is no address, the file holds no authorities, or the proxy's address is none.
+    pub fn new(url: &str, way: Way) -> Result<Self, JoinError> {
         let parsed = reqwest::Url::parse(url).ok();
         let usable = parsed.filter(|parsed| {
             matches!(parsed.scheme(), "http" | "https")
@@ -74,8 +109,37 @@ impl Controller {
         })?;
         Ok(Self {
             url,
-            client: fdn_service::http_client::build_trusting(IDLE, ca_file)?,
+            client: way.finish(builder_trusting(way.ca_file.as_deref())?)?,
+            way,
+            pin: None,
         })
+    }
+
+    /// The same, known by the authority that the join token names, unless a file of authorities was given.
+    ///
+    /// # Errors
+    /// When the TLS settings are refused.
+    pub fn known_by(mut self, token: &JoinToken) -> Result<Self, JoinError> {
+        if self.way.ca_file.is_none()
+            && let Some(authority) = token.authority
+        {
+            let pin = Pin::new(authority);
+            self.client = self.way.finish(based_on(pin.client()?))?;
+            self.pin = Some(pin);
+        }
+        Ok(self)
+    }
+
+    /// Keeps with the identity what the API is checked against from now on, for the next certificate if this one ends while the machine is away: the given
+    /// authorities, or that of the join token; where.
+    ///
+    /// # Errors
+    /// When a file cannot be read or written.
+    pub fn keep_api_ca(&self, identity: &Identity) -> Result<Option<PathBuf>, JoinError> {
+        match self.pin.as_ref().and_then(|pin| pin.found()) {
+            Some(authority) => identity.write_api_ca(authority.as_bytes()).map(Some),
+            None => identity.keep_api_ca(self.way.ca_file.as_deref()),
+        }
     }
 
     /// The same for a machine that has joined: nothing, with a word of what to do, if the file cannot be used. It asks there only when its certificate is
@@ -83,16 +147,18 @@ impl Controller {
     ///
     /// # Errors
     /// When that is no address.
-    pub fn of_member(
-        url: &str,
-        ca_file: Option<&Path>,
-        join: &str,
-    ) -> Result<Option<Self>, JoinError> {
-        let without = Self::new(url, None)?;
-        let Some(path) = ca_file else {
+    pub fn of_member(url: &str, way: Way, join: &str) -> Result<Option<Self>, JoinError> {
+        let without = Self::new(
+            url,
+            Way {
+                ca_file: None,
+                ..way.clone()
+            },
+        )?;
+        let Some(path) = way.ca_file.clone() else {
             return Ok(Some(without));
         };
-        match Self::new(url, Some(path)) {
+        match Self::new(url, way) {
             Ok(controller) => Ok(Some(controller)),
             Err(error) => {
                 warn!(
@@ -115,10 +181,8 @@ impl Controller {
     /// Its host and port.
     #[must_use]
     pub fn host_and_port(&self) -> (String, u16) {
-        let host = self.url.host_str().unwrap_or_default();
-        let host = host.trim_start_matches('[').trim_end_matches(']');
         (
-            host.to_owned(),
+            plain(&self.url),
             self.url.port_or_known_default().unwrap_or(443),
         )
     }
@@ -158,9 +222,12 @@ impl Controller {
         what: &str,
         body: &Q,
     ) -> Result<A, JoinError> {
-        let unreachable = |error| JoinError::Unreachable {
-            url: self.url(),
-            reason: without_url(error),
+        let unreachable = |error| match &self.pin {
+            Some(pin) if pin.missed() => JoinError::Impostor { url: self.url() },
+            _ => JoinError::Unreachable {
+                url: self.url(),
+                reason: without_url(error),
+            },
         };
         let url = format!("{}/v1/nodes/{what}", self.url());
         let mut answer = self
@@ -195,14 +262,30 @@ impl Controller {
     }
 }
 
+/// The host of a URL without brackets.
+fn plain(url: &reqwest::Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    host.trim_matches(['[', ']']).to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_way_to_the_controller_says_who_we_are() {
-        let controller = Controller::new("http://127.0.0.1:9", None).expect("an address");
-        let own = controller.own_address().expect("loopback");
-        assert_eq!(own, IpAddr::from([127, 0, 0, 1]));
+        let own = |url: &str, proxy: Option<&str>| {
+            let way = Way {
+                proxy: proxy.map(str::to_owned),
+                ..Way::default()
+            };
+            let controller = Controller::new(url, way).expect("an address");
+            controller.own_address().expect("loopback")
+        };
+        let here = IpAddr::from([127, 0, 0, 1]);
+        assert_eq!(own("http://127.0.0.1:9", None), here);
+        // Nobody here knows that name.
+        let far = "https://controller.fdn.invalid";
+        assert_eq!(own(far, Some("http://127.0.0.1:9")), here);
     }
 }

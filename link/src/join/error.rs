@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use fdn_core::enrol::Machine;
 use fdn_core::{Coded, ErrorCode, ParseError, Problem};
 
+use crate::LinkError;
+
 /// Why a machine did not become a node.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -40,6 +42,19 @@ pub enum JoinError {
     /// The controller says no.
     #[error("the controller refused: {}", .0.detail)]
     Refused(Box<Problem>),
+    /// What was asked over the connection to a controller was not answered.
+    #[error("no certificate came over the connection to a controller: {0}")]
+    Connection(LinkError),
+    /// Whoever answers shows another authority than the join token names.
+    #[error(
+        "what answers at {url} does not show the authority whose hash is in the join token, and was told nothing: it is not the controller, or the \
+         certificate file of its API (or of the proxy in front of it) lacks the authority's certificate at its end; \
+         --ca-file FILE names the authority itself"
+    )]
+    Impostor {
+        /// The address.
+        url: String,
+    },
     /// What answers is no controller.
     #[error("what answers at {url} is no controller of this version: {reason}")]
     Foreign {
@@ -70,6 +85,12 @@ pub enum JoinError {
         /// Which node in which cluster.
         found: String,
     },
+    /// The address of the proxy makes no sense.
+    #[error("--proxy {url:?} is no proxy: expected http://HOST:PORT")]
+    Proxy {
+        /// What was given.
+        url: String,
+    },
     /// Certificates, keys or files.
     #[error(transparent)]
     Service(#[from] fdn_service::ServiceError),
@@ -78,17 +99,59 @@ pub enum JoinError {
     Answer(String),
 }
 
+impl From<LinkError> for JoinError {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::Status {
+                problem: Some(problem),
+                ..
+            } => Self::Refused(problem),
+            error => Self::Connection(error),
+        }
+    }
+}
+
 impl Coded for JoinError {
     fn code(&self) -> ErrorCode {
         match self {
-            Self::Token(_) | Self::Url { .. } | Self::HostName(_) => ErrorCode::InputInvalid,
+            Self::Token(_) | Self::Url { .. } | Self::Proxy { .. } | Self::HostName(_) => {
+                ErrorCode::InputInvalid
+            }
+            Self::Connection(error) => error.code(),
             Self::Another { .. } => ErrorCode::NodeNameTaken,
             Self::Config { .. } => ErrorCode::ConfigInvalid,
             Self::Insecure { .. } => ErrorCode::JoinInsecure,
-            Self::Unreachable { .. } => ErrorCode::ControllerUnreachable,
+            Self::Unreachable { .. } | Self::Impostor { .. } => ErrorCode::ControllerUnreachable,
             Self::Refused(problem) => problem.code,
             Self::Service(error) => error.code(),
             Self::Foreign { .. } | Self::Answer(_) => ErrorCode::ControllerUnreachable,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_controller_refuses_over_the_connection_is_said_in_its_words() {
+        let words = "the node's clock is 3600 s away from the controller's; set it right";
+        let refused = |problem: Option<Problem>| LinkError::Status {
+            status: 403,
+            detail: words.to_owned(),
+            problem: problem.map(Box::new),
+        };
+        let problem = Problem::new(ErrorCode::CertificateRefused, words);
+        let error = JoinError::from(refused(Some(problem)));
+        assert_eq!(error.code(), ErrorCode::CertificateRefused);
+        assert_eq!(
+            error.to_string(),
+            format!("the controller refused: {words}")
+        );
+        // An answer without a code says nothing about the certificate.
+        let error = JoinError::from(refused(None));
+        assert_eq!(error.code(), ErrorCode::ControllerUnreachable);
+        let error = JoinError::from(LinkError::Removed);
+        assert_eq!(error.code(), ErrorCode::CertificateRefused);
     }
 }

@@ -74,8 +74,13 @@ impl Identity {
             path: file.to_owned(),
             reason: e.to_string(),
         })?;
-        disk::replace_public(&self.api_ca, &octets)?;
-        Ok(Some(self.api_ca.clone()))
+        self.write_api_ca(&octets).map(Some)
+    }
+
+    /// Keeps these authorities of the controllers' API; where.
+    pub(super) fn write_api_ca(&self, octets: &[u8]) -> Result<PathBuf, JoinError> {
+        disk::replace_public(&self.api_ca, octets)?;
+        Ok(self.api_ca.clone())
     }
 
     /// What the certificate says; nothing if there is none that fits the key.
@@ -134,6 +139,9 @@ pub struct Joined {
     /// The certificates that the API is checked against, if they are not the web's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
+    /// The proxy that carries connections to the controllers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<String>,
     /// Where others reach it.
     pub addresses: NodeAddresses,
 }

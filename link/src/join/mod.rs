@@ -10,7 +10,7 @@ use std::path::Path;
 use fdn_core::enrol::{EnrolResponse, JoinToken};
 use fdn_service::secret;
 
-pub use ask::Controller;
+pub use ask::{Controller, Way};
 pub use error::JoinError;
 pub use files::{Identity, Joined, bundle};
 pub use renew::{RenewParts, Renewed, Renewer};

@@ -80,7 +80,12 @@ impl Renewer {
             Err(failure) => {
                 self.failures = self.failures.saturating_add(1);
                 if failure.code() == ErrorCode::CertificateRefused {
-                    error!(%failure, "the certificate is not renewed");
+                    // What it says tells what to do; it goes on being asked for, because a clock may be set right.
+                    let code = failure.code().as_str();
+                    error!(
+                        code, %failure,
+                        "the controllers do not renew this machine's certificate; without the next one it is out of the network when this one ends"
+                    );
                 } else if self.failures == 1 {
                     warn!(%failure, "the certificate could not be renewed; trying again until it works");
                 }
@@ -134,10 +139,7 @@ impl Renewer {
             (Err(error), Some(controller)) if error.status().is_none() => {
                 controller.renew(&request).await
             }
-            (Err(error), _) => Err(JoinError::Foreign {
-                url: "the connection to controllers".to_owned(),
-                reason: error.to_string(),
-            }),
+            (Err(error), _) => Err(JoinError::from(error)),
         }
     }
 

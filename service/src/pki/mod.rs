@@ -8,6 +8,7 @@
 mod authority;
 mod facts;
 mod key;
+pub mod pin;
 pub mod tls;
 
 pub use authority::{Authority, Bearer, Issued, Subject};

@@ -31,6 +31,9 @@ const ALPN: &[u8] = b"h2";
 /// Says whether a serial number was revoked.
 pub type Revoked = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
+/// Says whether a machine that shows a good certificate was removed.
+pub type Removed = Arc<dyn Fn(&Facts<Machine>) -> bool + Send + Sync>;
+
 /// A certificate with its key, and whom its bearer trusts; all PEM.
 #[derive(Clone, Debug)]
 pub struct Credentials {
@@ -110,17 +113,17 @@ impl Credentials {
         Ok(config)
     }
 
-    /// For a controller that machines call.
+    /// For a controller that machines call. `removed` is asked at every handshake, before the machine has shown that it holds its key.
     ///
     /// # Errors
     /// As [`Self::client`].
-    pub fn server(&self, revoked: Revoked) -> Result<ServerConfig, ServiceError> {
+    pub fn server(&self, removed: Removed) -> Result<ServerConfig, ServiceError> {
         let provider = Arc::new(ring::default_provider());
         let inner =
             WebPkiClientVerifier::builder_with_provider(self.roots()?, Arc::clone(&provider))
                 .build()
                 .map_err(failed)?;
-        let verifier = Arc::new(OnlyMachines { inner, revoked });
+        let verifier = Arc::new(OnlyMachines { inner, removed });
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(failed)?
@@ -246,7 +249,7 @@ impl ServerCertVerifier for Only {
 /// Lets nobody call but machines of the network that were not removed.
 struct OnlyMachines {
     inner: Arc<dyn ClientCertVerifier>,
-    revoked: Revoked,
+    removed: Removed,
 }
 
 impl std::fmt::Debug for OnlyMachines {
@@ -270,7 +273,7 @@ impl ClientCertVerifier for OnlyMachines {
             .inner
             .verify_client_cert(end_entity, intermediates, now)?;
         match Facts::<Machine>::of_der(end_entity) {
-            Ok(facts) if (self.revoked)(&facts.serial) => Err(CertificateError::Revoked.into()),
+            Ok(facts) if (self.removed)(&facts) => Err(CertificateError::Revoked.into()),
             Ok(_) => Ok(verified),
             Err(_) => Err(CertificateError::ApplicationVerificationFailure.into()),
         }
@@ -401,7 +404,9 @@ mod tests {
         let (stranger, _) = credentials(&other, machine("fdn://cluster/eu/node/a"));
         let met = |client: &Credentials, server: &Credentials, revoked: &Revoked| {
             let client = client.client().expect("a client");
-            let server = server.server(Arc::clone(revoked)).expect("a server");
+            let revoked = Arc::clone(revoked);
+            let removed: Removed = Arc::new(move |facts| revoked(&facts.serial));
+            let server = server.server(removed).expect("a server");
             meets(client, server).is_ok()
         };
         assert!(met(&node, &centre, &open) && met(&dns, &centre, &open));

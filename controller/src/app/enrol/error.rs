@@ -80,11 +80,14 @@ pub enum EnrolError {
     )]
     Request(#[source] fdn_service::ServiceError),
     /// The certificate shown for renewal does not count.
-    #[error("{0}; join again with a new join token: fdn node token")]
+    #[error(
+        "{0}; join the machine again (--again) with a new join token: fdn node token, or fdn dns token"
+    )]
     Certificate(&'static str),
     /// The next certificate is asked for another address.
     #[error(
-        "the machine's gateway or admin address has another host than it joined with; join again with a new join token: fdn node token"
+        "the machine's gateway or admin address has another host than it joined with; join it again (--again) with a new join token: \
+         fdn node token, or fdn dns token"
     )]
     Moved,
     /// The next certificate is there already, or not due.

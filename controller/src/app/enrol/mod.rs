@@ -267,9 +267,7 @@ async fn renew_inner(
     request.addresses.check()?;
     let mut connection = state.store.read().await?;
     let present = certificate_get(&mut connection, &request.serial).await?;
-    let present = present.ok_or(EnrolError::Certificate(
-        "the certificate is not known here; join the machine again",
-    ))?;
+    let present = present.ok_or(EnrolError::Certificate("the certificate is not known here"))?;
     let row = enrolment_get(&mut connection, &present.node).await?;
     let row = rules::renewable(
         &present,

@@ -1,0 +1,107 @@
+//! Controllers of an authority that the join token names, and networks that let connections out through a proxy only.
+
+use fdn_core::Digest;
+use fdn_testkit::proxy::Proxy;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+
+use super::*;
+
+/// An authority of the operator's own, and the digest of its certificate.
+fn own() -> (Authority, Digest) {
+    let end = Timestamp(now().get() + DAY);
+    let authority = Authority::create(now(), end).expect("an authority");
+    let der = CertificateDer::from_pem_slice(authority.certificate().as_bytes());
+    let digest = Digest::of(&der.expect("a certificate"));
+    (authority, digest)
+}
+
+/// What joins there with a token that names this authority.
+fn told(door: &Door, folder: &TempDir, authority: Digest) -> JoinArgs {
+    let args = args(door, folder);
+    let text = std::fs::read_to_string(&args.token_file).expect("read");
+    let token: JoinToken = text.parse().expect("a token");
+    let token = token.with_authority(Some(authority));
+    std::fs::write(&args.token_file, token.expose() + "\n").expect("written");
+    args
+}
+
+#[tokio::test]
+async fn a_machine_knows_a_private_authority_by_its_token() {
+    let folder = tempfile::tempdir().expect("folder");
+    let (private, digest) = own();
+    let door = Door::open_showing(&private, &folder, private.certificate()).await;
+    let args = told(&door, &folder, digest);
+    join(&args, now()).await.expect("let in");
+    let shown = door.asked.lock().expect("lock")[0].token.clone();
+    let shown: JoinToken = shown.parse().expect("a token");
+    assert_eq!(shown.authority, None, "that is the machine's own matter");
+    // The next certificate is asked for with what was found.
+    let settings: Settings =
+        fdn_service::config::load(Some(&args.config), &[]).expect("a configuration");
+    let kept = settings.controller.ca_file.expect("kept");
+    assert_eq!(kept, Identity::below(&args.data).api_ca);
+    let kept = fdn_service::pki::pin::of_file(&kept).expect("one certificate");
+    assert_eq!(kept, digest);
+}
+
+#[tokio::test]
+async fn whoever_stands_between_is_not_told_the_token() {
+    let ((private, digest), (other, other_digest)) = (own(), own());
+    let refused = async |door: &Door, folder: &TempDir, digest| {
+        let args = told(door, folder, digest);
+        let refused = join(&args, now()).await.expect_err("not told");
+        assert_eq!(refused.code(), ErrorCode::ControllerUnreachable);
+        assert_eq!(door.asked(), 0, "nothing was sent");
+        assert!(!args.config.exists() && !Identity::below(&args.data).api_ca.exists());
+        refused.to_string()
+    };
+    // The right secret, and the hash of another authority.
+    let folder = tempfile::tempdir().expect("folder");
+    let door = Door::open_showing(&private, &folder, private.certificate()).await;
+    let text = refused(&door, &folder, other_digest).await;
+    assert!(text.contains("hash is in the join token"), "{text}");
+    // A certificate of another authority, and the right one, which anybody may have seen, beside it.
+    let folder = tempfile::tempdir().expect("folder");
+    let both = other.certificate().to_owned() + private.certificate();
+    let door = Door::open_showing(&other, &folder, &both).await;
+    let text = refused(&door, &folder, digest).await;
+    assert!(text.contains("invalid peer certificate"), "{text}");
+    // The right controller, which does not show its authority: the file does as well.
+    let folder = tempfile::tempdir().expect("folder");
+    let door = Door::open_secure(&private, &folder).await;
+    let text = refused(&door, &folder, digest).await;
+    assert!(text.contains("--ca-file"), "{text}");
+    let file = folder.path().join("private.pem");
+    std::fs::write(&file, private.certificate()).expect("written");
+    let mut args = told(&door, &folder, digest);
+    args.ca_file = Some(file);
+    join(&args, now()).await.expect("let in");
+}
+
+#[tokio::test]
+async fn a_machine_joins_through_a_proxy_and_goes_on_by_it() {
+    let folder = tempfile::tempdir().expect("folder");
+    let (private, digest) = own();
+    let door = Door::open_showing(&private, &folder, private.certificate()).await;
+    let at = door.url.trim_start_matches("https://").to_owned();
+    let mut args = told(&door, &folder, digest);
+    let closed = Proxy::start(|_| false).await.expect("a proxy");
+    args.proxy = Some(closed.url());
+    let refused = join(&args, now()).await.expect_err("not carried");
+    assert_eq!(refused.code(), ErrorCode::ControllerUnreachable);
+    assert_eq!(door.asked(), 0);
+    args.proxy = Some("proxy.example.org".to_owned());
+    let refused = join(&args, now()).await.expect_err("no proxy");
+    assert_eq!(refused.code(), ErrorCode::InputInvalid);
+
+    let meant = at.clone();
+    let proxy = Proxy::start(move |to| to == meant).await.expect("a proxy");
+    args.proxy = Some(proxy.url());
+    join(&args, now()).await.expect("let in");
+    assert_eq!(proxy.carried(), [at]);
+    let settings: Settings =
+        fdn_service::config::load(Some(&args.config), &[]).expect("a configuration");
+    settings.check().expect("it can work");
+    assert_eq!(settings.centre.proxy, Some(proxy.url()));
+}

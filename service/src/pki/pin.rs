@@ -1,0 +1,202 @@
+//! Knowing a server by one authority of which nothing is known but the SHA-256 of its certificate. The server shows that certificate with its own, as the
+//! last of its chain; what it shows is checked against it as against any authority, the server's name too. So whoever hands on the digest says whom to
+//! believe in 64 digits, and whoever stands between shows another chain and hears nothing.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use fdn_core::Digest;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
+
+use super::failed;
+use crate::error::ServiceError;
+
+/// The digest of the one certificate (PEM) in a file.
+///
+/// # Errors
+/// When it cannot be read, or holds none or several.
+pub fn of_file(file: &Path) -> Result<Digest, ServiceError> {
+    let unusable = |reason: String| ServiceError::Authorities {
+        path: file.to_owned(),
+        reason,
+    };
+    let read = CertificateDer::pem_file_iter(file).map_err(|e| unusable(e.to_string()))?;
+    let read = read.collect::<Result<Vec<_>, _>>();
+    match read.map_err(|e| unusable(e.to_string()))?.as_slice() {
+        [one] => Ok(Digest::of(one)),
+        several => Err(unusable(format!(
+            "it must hold one certificate, the authority's, and holds {}",
+            several.len()
+        ))),
+    }
+}
+
+/// The authority that a server is to be known by.
+#[derive(Debug)]
+pub struct Pin {
+    digest: Digest,
+    provider: Arc<CryptoProvider>,
+    /// Its certificate, once a server was believed.
+    found: OnceLock<String>,
+    /// Whether a server showed a chain without it.
+    missed: AtomicBool,
+}
+
+impl Pin {
+    /// The authority whose certificate (DER) has this SHA-256.
+    #[must_use]
+    pub fn new(digest: Digest) -> Arc<Self> {
+        Arc::new(Self {
+            digest,
+            provider: Arc::new(ring::default_provider()),
+            found: OnceLock::new(),
+            missed: AtomicBool::new(false),
+        })
+    }
+
+    /// Of a client that believes this authority alone.
+    ///
+    /// # Errors
+    /// When the TLS settings are refused.
+    pub fn client(self: &Arc<Self>) -> Result<ClientConfig, ServiceError> {
+        let config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_safe_default_protocol_versions()
+            .map_err(failed)?;
+        let verifier = Arc::new(Pinned(Arc::clone(self)));
+        Ok(config
+            .dangerous()
+            .with_custom_certificate_verifier(verifier)
+            .with_no_client_auth())
+    }
+
+    /// The authority's certificate (PEM), once a server was believed by it.
+    #[must_use]
+    pub fn found(&self) -> Option<&str> {
+        self.found.get().map(String::as_str)
+    }
+
+    /// Whether a server showed a chain that does not hold the authority's certificate.
+    #[must_use]
+    pub fn missed(&self) -> bool {
+        self.missed.load(Ordering::Relaxed)
+    }
+}
+
+/// Checks servers for a [`Pin`].
+#[derive(Debug)]
+struct Pinned(Arc<Pin>);
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let Pin {
+            digest,
+            provider,
+            found,
+            missed,
+        } = &*self.0;
+        let mut shown = intermediates.iter().chain([end_entity]);
+        let Some(authority) = shown.find(|one| Digest::of(one) == *digest) else {
+            missed.store(true, Ordering::Relaxed);
+            return Err(CertificateError::UnknownIssuer.into());
+        };
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.clone().into_owned())?;
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+                .build()
+                .map_err(|error| rustls::Error::General(error.to_string()))?;
+        let verified = verifier.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        )?;
+        found.get_or_init(|| pem(authority));
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        let algorithms = &self.0.provider.signature_verification_algorithms;
+        algorithms.supported_schemes()
+    }
+}
+
+/// A certificate as files hold it (RFC 7468: 64 characters a line).
+fn pem(certificate: &[u8]) -> String {
+    let text = STANDARD.encode(certificate);
+    let mut lines = vec!["-----BEGIN CERTIFICATE-----"];
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let (line, after) = rest.split_at(rest.len().min(64));
+        lines.push(line);
+        rest = after;
+    }
+    lines.push("-----END CERTIFICATE-----\n");
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_core::Timestamp;
+
+    use super::*;
+    use crate::pki::Authority;
+
+    #[test]
+    fn the_digest_is_of_the_one_certificate_in_a_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("ca.pem");
+        let end = Timestamp(crate::now().get() + 86_400_000);
+        let authority = Authority::create(crate::now(), end).expect("an authority");
+        let text = authority.certificate();
+        std::fs::write(&file, text).expect("written");
+        let der = CertificateDer::from_pem_slice(text.as_bytes()).expect("a certificate");
+        assert_eq!(of_file(&file).expect("one"), Digest::of(&der));
+        let again = pem(&der);
+        let read = CertificateDer::from_pem_slice(again.as_bytes()).expect("a certificate");
+        assert_eq!(read, der);
+        for bad in [text.repeat(2), String::new(), "nothing".to_owned()] {
+            std::fs::write(&file, bad).expect("written");
+            let refused = of_file(&file).expect_err("not one").to_string();
+            assert!(refused.contains("ca.pem"), "{refused}");
+        }
+    }
+}

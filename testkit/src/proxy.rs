@@ -1,0 +1,112 @@
+//! A proxy that carries connections to where its clients say (RFC 9110, 9.3.6: CONNECT; requests in plain HTTP too), and to nowhere else than it was told.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result, bail, ensure};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinSet};
+
+/// Octets of a request that are read.
+const HEAD_MAX: usize = 4096;
+
+/// The proxy. Its connections end with it.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    carried: Arc<Mutex<Vec<String>>>,
+    task: AbortHandle,
+}
+
+impl Proxy {
+    /// A proxy that carries to the addresses for which `allowed` is true; to others it says no.
+    ///
+    /// # Errors
+    /// When no port of this machine's loopback is free.
+    pub async fn start(allowed: impl Fn(&str) -> bool + Send + 'static) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+        let listener = listener.context("binding the proxy")?;
+        let address = listener.local_addr()?;
+        let carried = Arc::<Mutex<Vec<String>>>::default();
+        let noted = Arc::clone(&carried);
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                tokio::select! {
+                    near = listener.accept() => {
+                        let Ok((mut near, _)) = near else { continue };
+                        let Ok((to, head)) = asked(&mut near).await else { continue };
+                        let allowed = allowed(&to);
+                        if allowed {
+                            noted.lock().unwrap_or_else(PoisonError::into_inner).push(to.clone());
+                        }
+                        connections.spawn(carry(near, to, head, allowed));
+                    }
+                    Some(_) = connections.join_next() => {}
+                }
+            }
+        });
+        Ok(Self {
+            address,
+            carried,
+            task: task.abort_handle(),
+        })
+    }
+
+    /// Its URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Where it was asked to carry connections to, and did, in order.
+    #[must_use]
+    pub fn carried(&self) -> Vec<String> {
+        let carried = self.carried.lock();
+        carried.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Where a client wants to be carried to, and what it has said already to whoever is there.
+async fn asked(near: &mut TcpStream) -> Result<(String, Vec<u8>)> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        ensure!(head.len() < HEAD_MAX, "a long request");
+        head.push(near.read_u8().await?);
+    }
+    let text = String::from_utf8(head)?;
+    let mut words = text.split(' ');
+    let (Some(method), Some(target)) = (words.next(), words.next()) else {
+        bail!("it asks for nothing");
+    };
+    if method == "CONNECT" {
+        return Ok((target.to_owned(), Vec::new()));
+    }
+    // Servers take a whole URL for the path (RFC 9112, 3.2.2).
+    let rest = target.strip_prefix("http://").context("no URL")?;
+    let to = rest.split('/').next().unwrap_or_default().to_owned();
+    Ok((to, text.into_bytes()))
+}
+
+async fn carry(mut near: TcpStream, to: String, head: Vec<u8>, allowed: bool) -> Result<()> {
+    if !allowed {
+        near.write_all(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n")
+            .await?;
+        return Ok(());
+    }
+    let mut far = TcpStream::connect(to).await?;
+    if head.is_empty() {
+        near.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            .await?;
+    }
+    far.write_all(&head).await?;
+    copy_bidirectional(&mut near, &mut far).await?;
+    Ok(())
+}
