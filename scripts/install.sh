@@ -5,7 +5,7 @@ here=$(dirname "$(realpath "$0")")
 
 declare -A packages=(
   [run]="build-essential bind9-dnsutils"
-  [test]="postgresql rabbitmq-server util-linux iproute2 curl docker.io python3-venv chromium knot-dnsutils unbound dnsviz nsd prometheus python3-yaml systemd docker-compose faketime"
+  [test]="postgresql rabbitmq-server util-linux iproute2 curl docker.io python3-venv chromium knot-dnsutils unbound dnsviz nsd prometheus python3-yaml systemd docker-compose faketime nginx-light openssl"
   [dist]="dpkg-dev binutils ca-certificates python3"
   [bench]="wrk nginx-light dnsperf gdnsd knot knot-module-geoip nsd bind9-dnsutils python3 procps util-linux docker.io"
 )

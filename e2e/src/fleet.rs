@@ -272,8 +272,20 @@ impl Fleet {
         Ok(())
     }
 
+    /// Kills a process as a power loss would.
+    pub fn kill(&mut self, name: &str) {
+        for part in &mut self.parts {
+            if part.name == name {
+                part.process = None;
+            }
+        }
+    }
+
     /// Starts a process of these programs, and waits until it answers.
-    async fn run(&mut self, name: &str, programs: &Programs) -> Result<()> {
+    ///
+    /// # Errors
+    /// When there is none of this name, or it ends instead.
+    pub async fn run(&mut self, name: &str, programs: &Programs) -> Result<()> {
         let (settings, log) = (self.settings(name), self.path(&format!("{name}.log")));
         let part = self.parts.iter_mut().find(|part| part.name == name);
         let part = part.with_context(|| format!("no {name}"))?;

@@ -8,7 +8,7 @@ use fdn_core::api::{
 };
 use fdn_core::fleet::NodeState;
 use fdn_core::label::Labels;
-use fdn_core::message::{AppObserved, AppPhase};
+use fdn_core::message::{AppObserved, AppPhase, Holders};
 use fdn_core::rollout::BadMark;
 use fdn_core::{AppName, ClusterId, FunctionName, Resources, Revision, TenantId, Timestamp};
 
@@ -167,10 +167,19 @@ fn functions_of(app: &AppRow) -> Vec<FunctionName> {
     }
 }
 
-/// Living nodes that serve the current revision of an app, and all living nodes.
+/// Living nodes of the clusters that hold an app: the others are never told of it.
+fn told<'a>(
+    holders: &'a Holders,
+    live: &'a Live,
+    now: Timestamp,
+) -> impl Iterator<Item = &'a Seen> {
+    live.alive(now)
+        .filter(|seen| holders.has(&seen.status.cluster))
+}
+
+/// Living nodes that serve the current revision of an app, and all that are to.
 pub(super) fn readiness(app: &AppRow, live: &Live, now: Timestamp) -> (u32, u32) {
-    let observed = live
-        .alive(now)
+    let observed = told(&app.holders, live, now)
         .map(|seen| seen.status.apps.iter().find(|o| o.app == app.name));
     let (mut ready, mut total) = (0, 0);
     for observed in observed {
@@ -180,22 +189,33 @@ pub(super) fn readiness(app: &AppRow, live: &Live, now: Timestamp) -> (u32, u32)
     (ready, total)
 }
 
-/// On how many living nodes each of these apps is ready, in their order, and how many such nodes there are: one walk over what all nodes say.
-pub(super) fn serving(apps: &[AppRow], live: &Live, now: Timestamp) -> (Vec<u32>, u32) {
+/// The same of each of these apps, in their order: one walk over what all nodes say.
+pub(super) fn serving(apps: &[AppRow], live: &Live, now: Timestamp) -> Vec<(u32, u32)> {
     let places = apps.iter().enumerate();
     let places: BTreeMap<&AppName, usize> = places.map(|(at, app)| (&app.name, at)).collect();
-    let (mut ready, mut total) = (vec![0; apps.len()], 0);
+    let mut ready = vec![0; apps.len()];
+    let mut living: BTreeMap<&ClusterId, u32> = BTreeMap::new();
     for seen in live.alive(now) {
-        total += 1;
+        let cluster = &seen.status.cluster;
+        *living.entry(cluster).or_default() += 1;
         for observed in &seen.status.apps {
             if let Some(at) = places.get(&observed.app)
                 && serves(observed, apps[*at].revision)
+                && apps[*at].holders.has(cluster)
             {
                 ready[*at] += 1;
             }
         }
     }
-    (ready, total)
+    let all: u32 = living.values().sum();
+    let total = |app: &AppRow| -> u32 {
+        let named = app.holders.named();
+        named.map_or(all, |named| {
+            named.iter().filter_map(|cluster| living.get(cluster)).sum()
+        })
+    };
+    let ready = ready.into_iter().zip(apps);
+    ready.map(|(ready, app)| (ready, total(app))).collect()
 }
 
 fn serves(observed: &AppObserved, revision: Revision) -> bool {
@@ -225,8 +245,7 @@ pub async fn app(state: &State, tenant: TenantId, name: &AppName) -> Result<AppD
     tx.commit().await.map_err(StoreError::from)?;
     let now = fdn_service::now();
     let live = lock(&state.live);
-    let nodes = live
-        .alive(now)
+    let nodes = told(&app.holders, &live, now)
         .map(|seen| NodeProgress {
             node: seen.status.node.clone(),
             cluster: seen.status.cluster.clone(),
@@ -280,7 +299,7 @@ pub(super) fn binding_info(row: &BindingRow) -> BindingInfo {
 
 #[cfg(test)]
 mod tests {
-    use fdn_core::Millis;
+
     use fdn_core::message::NodeStatus;
 
     use super::*;
@@ -308,22 +327,26 @@ mod tests {
     }
 
     #[test]
+    fn only_nodes_of_clusters_that_hold_an_app_are_waited_for() {
+        let mut live = Live::new(Vec::new(), 10, Timestamp(0));
+        for (node, cluster) in [("a", "eu"), ("b", "us"), ("c", "eu")] {
+            live.observe(fixture::status(node, cluster), Timestamp(0));
+        }
+        let nodes = |holders: Holders| -> Vec<String> {
+            let told = told(&holders, &live, Timestamp(1));
+            told.map(|seen| seen.status.node.to_string()).collect()
+        };
+        let eu: ClusterId = "eu".parse().expect("an id");
+        assert_eq!(nodes(Holders::only([eu].into())), ["a", "c"]);
+        assert_eq!(nodes(Holders::EVERYWHERE).len(), 3);
+    }
+
+    #[test]
     fn a_node_serves_when_it_is_ready_at_the_revision() {
         let observed = |revision, phase| AppObserved {
-            app: "a".parse().expect("app"),
             revision: Revision(revision),
             phase,
-            invocations: 0,
-            errors: 0,
-            execution_mean: Millis::ZERO,
-            instances: 0,
-            degraded: None,
-            versions: Vec::new(),
-            stages: Vec::new(),
-            figures: None,
-            serves: None,
-            phases: None,
-            form: None,
+            ..fixture::observed("a")
         };
         assert!(serves(&observed(5, AppPhase::Ready), Revision(5)));
         assert!(!serves(&observed(4, AppPhase::Ready), Revision(5)));

@@ -83,7 +83,7 @@ impl Network {
         let turn = turns::turn().await;
         let folder = folder()?;
         let namespace = Namespace::start(folder.path(), REGIONS.len(), NODES).await?;
-        let network = Self::begin(deadlines, turn, folder, Some(namespace)).await?;
+        let network = Self::begin(deadlines, turn, folder, Some(namespace), "").await?;
         network.with_nodes().await
     }
 
@@ -101,8 +101,16 @@ impl Network {
     /// # Errors
     /// When a part does not start; its log is part of the message.
     pub async fn without_nodes(deadlines: Deadlines) -> Result<Self> {
+        Self::without_nodes_set(deadlines, "").await
+    }
+
+    /// The same with more settings of the controller, from its first start on.
+    ///
+    /// # Errors
+    /// When a part does not start; its log is part of the message.
+    pub async fn without_nodes_set(deadlines: Deadlines, controller: &str) -> Result<Self> {
         let turn = turns::turn().await;
-        Self::begin(deadlines, turn, folder()?, None).await
+        Self::begin(deadlines, turn, folder()?, None, controller).await
     }
 
     async fn begin(
@@ -110,6 +118,7 @@ impl Network {
         turn: MutexGuard<'static, ()>,
         folder: TempDir,
         namespace: Option<Namespace>,
+        controller: &str,
     ) -> Result<Self> {
         let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
         // In a namespace of their own every port is free for them.
@@ -142,7 +151,7 @@ impl Network {
         };
         let database = network.postgres.database()?;
         network.write_secrets()?;
-        network.write_controller(&database.url)?;
+        network.write_controller(&database.url, controller)?;
         for (name, listen) in [
             ("dns", network.dns_address),
             ("dns-2", network.second_dns_address),
@@ -224,6 +233,21 @@ impl Network {
     pub fn join(
         &mut self,
         name: &str,
+        place: (usize, usize),
+        token: &str,
+        more: &[&str],
+    ) -> Result<String> {
+        self.join_at("http", name, place, token, more)
+    }
+
+    /// The same where the controllers' API is reached by this scheme.
+    ///
+    /// # Errors
+    /// What it printed, if it went wrong.
+    pub fn join_at(
+        &mut self,
+        scheme: &str,
+        name: &str,
         (region, n): (usize, usize),
         token: &str,
         more: &[&str],
@@ -236,7 +260,7 @@ impl Network {
         let file = self.path("join.token");
         std::fs::write(&file, token)?;
         let output = std::process::Command::new(binary("fdn-edge-agent"))
-            .args(["join", &format!("http://{}", self.api), "--node", name])
+            .args(["join", &format!("{scheme}://{}", self.api), "--node", name])
             .arg("--token-file")
             .arg(&file)
             .arg("--data")

@@ -21,7 +21,7 @@ impl Network {
         Ok(())
     }
 
-    pub(super) fn write_controller(&self, database: &str) -> Result<()> {
+    pub(super) fn write_controller(&self, database: &str, more: &str) -> Result<()> {
         let path = self.folder.path().display();
         let controllers = match &self.namespace {
             Some(_) => format!("\"{}\"", self.edge),
@@ -50,6 +50,7 @@ impl Network {
                 region.subnet
             )?;
         }
+        text += more;
         self.write("controller.toml", &text)
     }
 

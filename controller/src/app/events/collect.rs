@@ -123,8 +123,8 @@ fn sight(state: &State, apps: &[AppRow], now: Timestamp) -> Option<Sight> {
         let state = NodeState::of(&seen.status, seen.alive(now));
         (seen.status.node.clone(), state)
     });
-    let (serving, of) = serving(apps, &live, now);
-    let ready = apps.iter().zip(serving).filter_map(|(app, nodes)| {
+    let serving = serving(apps, &live, now);
+    let ready = apps.iter().zip(serving).filter_map(|(app, (nodes, of))| {
         let ready = Ready {
             tenant: app.tenant,
             version: app.version,

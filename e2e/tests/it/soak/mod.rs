@@ -2,10 +2,12 @@
 
 mod clock;
 mod cluster;
+mod controllers;
 mod disk_full;
 mod endurance;
 mod jobs;
 mod region;
+mod rotation;
 mod runbook;
 mod servers;
 mod tutorial;

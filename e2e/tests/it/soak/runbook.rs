@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -83,7 +84,8 @@ impl Page {
 pub(super) struct Terminal {
     person: Person,
     shell: Shell,
-    running: Vec<Process>,
+    /// By the command; whoever types it again ends the one of before.
+    running: BTreeMap<String, Process>,
 }
 
 impl Terminal {
@@ -104,7 +106,7 @@ impl Terminal {
         Self {
             person,
             shell,
-            running: Vec::new(),
+            running: BTreeMap::new(),
         }
     }
 
@@ -123,7 +125,11 @@ impl Terminal {
     pub(super) async fn follow(&mut self, step: Step, mut reap: impl FnMut()) -> Option<String> {
         match step {
             Step::File(name, text) => self.put(&name, text.as_bytes()),
-            Step::Running(command) => self.running.push(self.person.start(&command)),
+            Step::Running(command) => {
+                self.running.remove(&command);
+                let process = self.person.start(&command);
+                self.running.insert(command, process);
+            }
             Step::Done(what) => return Some(what),
             Step::Typed(command, expected) => {
                 let Self { shell, running, .. } = self;
@@ -135,7 +141,7 @@ impl Terminal {
                             answer = &mut typed => break answer,
                             () = tokio::time::sleep(REAPED) => {
                                 reap();
-                                for process in running.iter_mut() {
+                                for process in running.values_mut() {
                                     process.ended();
                                 }
                             }
@@ -157,10 +163,31 @@ impl Terminal {
             let lines: Vec<&str> = text.lines().collect();
             lines[lines.len().saturating_sub(15)..].join("\n")
         };
-        let all: Vec<String> = self.running.iter().map(tail).collect();
+        let all: Vec<String> = self.running.values().map(tail).collect();
         all.join("\n---\n")
     }
 }
+
+/// Makes a certificate of this subject's alternative name and its key, `NAME.crt` and `NAME.key`, where commands are typed; `authority.crt` has signed it.
+pub(super) fn certificate(operator: &Terminal, name: &str, host: &str) {
+    let status = Command::new("sh")
+        .args(["-ec", CERTIFICATE, "sh", name, host])
+        .current_dir(operator.person.work())
+        .status();
+    assert!(status.expect("openssl runs").success(), "{name}");
+}
+
+const CERTIFICATE: &str = r#"
+[ -f authority.crt ] || {
+  openssl ecparam -name prime256v1 -genkey -noout -out authority.key
+  openssl req -x509 -new -key authority.key -subj "/CN=an authority" -days 30 -out authority.crt
+}
+openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$1.key" -subj "/CN=$1" -out "$1.csr" 2>"$1.log"
+printf 'subjectAltName=%s
+basicConstraints=CA:FALSE
+' "$2" > "$1.ext"
+openssl x509 -req -in "$1.csr" -CA authority.crt -CAkey authority.key -CAcreateserial -days 20 -extfile "$1.ext" -out "$1.crt" 2>>"$1.log"
+"#;
 
 /// Machines that are gone, and since when.
 type Gone = Option<(Instant, Vec<IpAddr>)>;

@@ -9,14 +9,15 @@ use anyhow::ensure;
 use fdn_e2e::tutorial::{Shell, Step, check, steps};
 use fdn_e2e::{Deadlines, Network, binary, root};
 use fdn_testkit::process::{Process, Program};
-use fdn_testkit::{ports, turns, wait};
+use fdn_testkit::{docker, ports, turns, wait};
 
-const PAGE: &str = include_str!("../../../../docs/tutorial.md");
 /// What the page promises for its halves, fifteen minutes in all.
 const FIRST: Duration = Duration::from_secs(10 * 60);
 const SECOND: Duration = Duration::from_secs(5 * 60);
 /// The first section of the second half, which needs a network of separate processes.
 const SECOND_HALF: &str = "Machines of their own";
+/// The section of the first half that makes an image, which the second half uses too.
+const IMAGE: &str = "A container";
 
 /// Somebody at a machine, with programs of this build in front of all others.
 pub(super) struct Person {
@@ -89,12 +90,18 @@ impl Person {
     }
 }
 
+/// The page as it stands in the repository now, by its sections.
+fn page() -> Vec<(String, Vec<Step>)> {
+    let text = std::fs::read_to_string(root().join("docs/tutorial.md"));
+    steps(&text.expect("the page is there"))
+}
+
 /// Types the sections of one half of the page.
 async fn follow(person: &Person, second: bool, mut done: impl FnMut(&str)) -> Vec<Process> {
     let mut shell = person.shell();
     let mut running = Vec::new();
     let mut in_second = false;
-    for (heading, steps) in steps(PAGE) {
+    for (heading, steps) in page() {
         in_second |= heading == SECOND_HALF;
         if in_second != second {
             continue;
@@ -129,11 +136,33 @@ async fn follow(person: &Person, second: bool, mut done: impl FnMut(&str)) -> Ve
     running
 }
 
+/// Makes the image as the first half does, for a person who types the second one alone.
+async fn make_image(person: &Person) {
+    let mut shell = person.shell();
+    let of_image = |(heading, _): &(String, Vec<Step>)| heading == IMAGE;
+    let (_, steps) = page().into_iter().find(of_image).expect("the section");
+    for step in steps {
+        match step {
+            Step::File(name, text) => {
+                std::fs::write(person.work().join(name), text).expect("written");
+            }
+            Step::Typed(command, _) if !command.starts_with("fdn ") => {
+                let typed = shell.type_in(&command).await;
+                typed.unwrap_or_else(|error| panic!("{error:#}"));
+            }
+            _ => {}
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_half_of_the_tutorial_holds_on_one_machine() {
     let _turn = turns::turn().await;
     let folder = tempfile::tempdir().expect("a folder");
-    let person = Person::new(folder.path());
+    let mut person = Person::new(folder.path());
+    let engine = docker::socket().await;
+    let host = format!("unix://{}", engine.display());
+    person.variables.insert("DOCKER_HOST".to_owned(), host);
     let modules = root().join("functions/json-transform/node_modules");
     assert!(
         modules.is_dir() && Path::new(&person.variables["COMPONENTIZE_PY"]).is_file(),
@@ -144,7 +173,7 @@ async fn the_first_half_of_the_tutorial_holds_on_one_machine() {
         .collect();
     let local = || format!("127.0.0.1:{}", ports::local());
     let flags = format!(
-        "--no-docker --listen={} --dns={} --dns-admin={} --gateway-port={} --admin-port={}",
+        "--listen={} --dns={} --dns-admin={} --gateway-port={} --admin-port={}",
         local(),
         local(),
         local(),
@@ -187,6 +216,10 @@ async fn the_second_half_of_the_tutorial_holds_on_separate_processes() {
         person.work().join("admin.password"),
     )
     .expect("copied");
+    let engine = docker::socket().await.display().to_string();
+    let host = format!("unix://{engine}");
+    person.variables.insert("DOCKER_HOST".to_owned(), host);
+    make_image(&person).await;
     person.program("fdn", &format!("exec {} \"$@\"", binary("fdn").display()));
     let agent = binary("fdn-edge-agent").display().to_string();
     let flags = format!(
@@ -196,7 +229,7 @@ async fn the_second_half_of_the_tutorial_holds_on_separate_processes() {
     person.program(
         "fdn-edge-agent",
         &format!(
-            "if [ \"$1\" = join ]; then exec {agent} \"$@\" {flags}; fi\nexec {agent} --config edge-agent.toml"
+            "if [ \"$1\" = join ]; then exec {agent} \"$@\" {flags}; fi\nexport FDN_DOCKER__SOCKET={engine}\nexec {agent} --config edge-agent.toml"
         ),
     );
     let mut died = false;
