@@ -227,6 +227,7 @@ pub(crate) fn app((name, host): (&str, &str), image: &[u8], manifest: Manifest) 
         run: None,
         gateway: Box::default(),
         forms: Default::default(),
+        tenant: None,
     };
     let desired = AppDesired {
         app: name.parse()?,

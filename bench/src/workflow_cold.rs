@@ -282,6 +282,7 @@ fn workflow(component: &[u8], image: &[u8]) -> Result<Frame> {
         })),
         gateway: Box::default(),
         forms: Default::default(),
+        tenant: None,
     };
     Ok(Frame::App(Box::new(AppFrame {
         desired: AppDesired {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::digest::Digest;
 use crate::error::ParseError;
 
 /// The longest DNS label, in octets (RFC 1035, section 2.3.4).
@@ -289,6 +290,17 @@ impl From<AppName> for FunctionName {
     }
 }
 
+impl TenantId {
+    /// What nodes are told in place of the id: the same for all apps of the tenant, and no way back to the id.
+    #[must_use]
+    pub fn tag(self) -> TenantTag {
+        let digest = Digest::of(format!("fdn tenant tag {self}").as_bytes());
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&digest.as_bytes()[..16]);
+        TenantTag(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+    }
+}
+
 macro_rules! uuid_type {
     ($(#[$doc:meta])* $name:ident, $prefix:literal, $what:literal) => {
         $(#[$doc])*
@@ -348,6 +360,12 @@ uuid_type!(
     TenantId,
     "ten",
     "tenant id"
+);
+uuid_type!(
+    /// By what a node tells the apps of one tenant from those of others: made of the tenant's id, which it does not show.
+    TenantTag,
+    "tag",
+    "tenant tag"
 );
 uuid_type!(
     /// One asynchronous run of an app.
@@ -547,6 +565,17 @@ mod tests {
         assert_eq!(text, "msg_00000000000000000000000000000007");
         assert_eq!(text.parse::<MessageId>().expect("own kind").uuid(), uuid);
         assert!(text.parse::<TenantId>().is_err());
+    }
+
+    #[test]
+    fn a_tenants_tag_is_always_the_same_and_does_not_show_its_id() {
+        let tenant = |n| TenantId::from_uuid(Uuid::from_u128(n));
+        let text = tenant(7).tag().to_string();
+        // Nodes of two versions must agree, and apps told by two controllers.
+        assert_eq!(text, "tag_73f62e8e02de8053baff0ea6bbe14df8");
+        assert_eq!(text.parse::<TenantTag>().expect("a tag"), tenant(7).tag());
+        assert_ne!(tenant(7).tag(), tenant(8).tag());
+        assert_ne!(tenant(7).tag().uuid(), tenant(7).uuid());
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub use id::{
     ApiTokenId, AppName, BatchId, ClusterId, DataKeyId, DeviceId, EnrolmentId, FormName,
     FunctionName, HostName, InstanceId, InvocationId, JobId, JoinTokenId, KeyId, MessageId, NodeId,
     RecordName, RegionName, RunId, ScheduleName, SecretName, SessionId, SigningKeyName, StageName,
-    TenantId, TenantName, UserName, VersionNumber,
+    TenantId, TenantName, TenantTag, UserName, VersionNumber,
 };
 pub use image::ImageReference;
 pub use prefix::{ClientPrefix, PrefixMap};

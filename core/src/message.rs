@@ -29,7 +29,7 @@ use crate::form::{FormChoices, FormSpec};
 use crate::geo::GeoPoint;
 use crate::id::{
     AppName, ClusterId, FormName, FunctionName, HostName, JobId, MessageId, NodeId, RecordName,
-    RegionName, SecretName, StageName, VersionNumber,
+    RegionName, SecretName, StageName, TenantTag, VersionNumber,
 };
 use crate::manifest::Manifest;
 use crate::phases::PhaseTimes;
@@ -231,6 +231,10 @@ pub struct AppSpec {
     /// The forms that its stages are served in, of functions that have several.
     #[serde(default, skip_serializing_if = "FormChoices::is_empty")]
     pub forms: FormChoices,
+    /// Whose it is: the apps of one tenant share what one tenant may take of a node. Absent where an older controller told it: then the app
+    /// is as if it were alone of its tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantTag>,
 }
 
 /// Desired state of one app, for nodes.

@@ -195,7 +195,7 @@ impl Fleet {
              [controller]\nurl = \"http://{}\"\n[centre]\ncontrollers = [\"{}\"]\n[stop]\ndrain = \"1s\"\n\
              [network]\ntoken_file = \"{identity}/node.token\"\n\
              [tls]\nca = \"{identity}/ca.pem\"\ncertificate = \"{identity}/node.pem\"\nkey = \"{identity}/node.key\"\n\
-             [admission]\nslots = {slots}\napp_share = 100\nwaiting = 16384\nwait = \"2m\"\n\
+             [admission]\nslots = {slots}\napp_share = 100\ntenant_share = 100\nwaiting = 16384\nwait = \"2m\"\n\
              [queue]\norder = \"{}\"\nper_function = 16384\n[forward]\ngain = {}\n\
              [reports]\nrtt_interval = \"24h\"\nlinks = 0\n[devices]\nenabled = false\n[runtime]\nheavy_threads = 1\n",
             self.gateway_port,

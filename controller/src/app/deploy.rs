@@ -358,7 +358,8 @@ async fn claim_and_put_one(
     let object: Object = in_transaction!(state.store, tx => {
         Ok::<_, Error>(artifact_claim(&mut tx, &digest, size, &fresh, fdn_service::now()).await?)
     })?;
-    state.artifacts.put(&object, component.path()).await?;
+    let put = state.artifacts.put(&object, component.path()).await;
+    put.inspect_err(|_| state.metrics.artifacts.write_failures.inc())?;
     if let Some(code) = compiled {
         super::compiled::keep(state, digest, code).await;
     }

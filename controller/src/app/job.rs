@@ -256,6 +256,7 @@ pub async fn submit(
             .object_put(row.id, JobObject::Input, wish.input)
             .await
     {
+        state.metrics.artifacts.write_failures.inc();
         if let Err(error) = take_back(state, row.id).await {
             warn!(job = %row.id, error = chain(&error), "a job that was not accepted waits for the sweep");
         }

@@ -138,10 +138,9 @@ async fn write_down(state: &State, row: &JobRow, outcome: &Outcome) -> Result<()
         let large = octets.len() as u64 > state.settings.jobs.inline_limit.as_bytes();
         if large {
             let object = JobObject::Result(attempt);
-            state
-                .artifacts
-                .object_put(row.id, object, octets.clone())
-                .await?;
+            let put = state.artifacts.object_put(row.id, object, octets.clone());
+            put.await
+                .inspect_err(|_| state.metrics.artifacts.write_failures.inc())?;
         }
         answer = Some(AnswerRow {
             status: *status,

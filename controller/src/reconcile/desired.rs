@@ -66,6 +66,7 @@ pub fn app_desired(
             } else {
                 FormChoices::new()
             },
+            tenant: Some(app.tenant.tag()),
         }),
     }
 }

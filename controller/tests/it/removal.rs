@@ -15,6 +15,7 @@ use crate::rig::{Backend, Rig, on_both};
 
 on_both!(
     apps_of_a_suspended_tenant_are_not_served,
+    nodes_are_told_which_apps_are_of_one_tenant_and_not_whose,
     a_deleted_user_is_gone_and_the_name_is_free,
     a_tenant_goes_with_what_it_has_but_for_its_bills,
 );
@@ -32,18 +33,47 @@ async fn suspended(rig: &Rig) -> Vec<(String, bool)> {
     .collect()
 }
 
-async fn apps_of_a_suspended_tenant_are_not_served(backend: Backend) {
-    let rig = Rig::start_with(backend, |_| {}).await;
-    let people = people(&rig).await;
-    rig.deploy("mine", components::hello("mine")).await;
+/// An app of another tenant.
+async fn deploy_theirs(rig: &Rig, outsider: &str) {
     let form = reqwest::multipart::Form::new().part(
         "component",
         reqwest::multipart::Part::bytes(components::hello("theirs")),
     );
     let theirs = rig
         .anonymous(Method::POST, "/v1/apps/theirs/versions")
-        .bearer_auth(&people.outsider);
+        .bearer_auth(outsider);
     let _: Value = rig.json(theirs.multipart(form)).await;
+}
+
+async fn nodes_are_told_which_apps_are_of_one_tenant_and_not_whose(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let people = people(&rig).await;
+    for app in ["also-mine", "mine"] {
+        rig.deploy(app, components::hello(app)).await;
+    }
+    deploy_theirs(&rig, &people.outsider).await;
+    let snapshot = rig.apps_snapshot().await;
+    let text = serde_json::to_string(&snapshot).expect("JSON");
+    let tags = snapshot.apps.into_iter().map(|app| {
+        let tag = app.spec.expect("there").tenant;
+        tag.expect("it is said")
+    });
+    let [also_mine, mine, theirs] = *tags.collect::<Vec<_>>() else {
+        panic!("three apps: {text}");
+    };
+    assert_eq!((also_mine == mine, mine == theirs), (true, false));
+    let other: TenantInfo = rig.get("/v1/tenants/other").await;
+    assert_eq!(theirs, other.id.tag());
+    for hidden in [other.id.to_string(), other.id.uuid().simple().to_string()] {
+        assert!(!text.contains(&hidden), "{text}");
+    }
+}
+
+async fn apps_of_a_suspended_tenant_are_not_served(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let people = people(&rig).await;
+    rig.deploy("mine", components::hello("mine")).await;
+    deploy_theirs(&rig, &people.outsider).await;
     let patch = |wish: Value| rig.request(Method::PATCH, "/v1/tenants/other").json(&wish);
     let before: Vec<AppSummary> = rig.get("/v1/apps").await;
     let mut told = rig.broker.listen(Channel::Changes).await;

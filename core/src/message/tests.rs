@@ -2,6 +2,8 @@
 
 use uuid::Uuid;
 
+use crate::id::TenantId;
+
 use super::*;
 
 #[test]
@@ -27,6 +29,7 @@ fn an_envelope_survives_json_and_knows_its_channel() {
             run: None,
             gateway: Box::default(),
             forms: Default::default(),
+            tenant: Some(TenantId::from_uuid(Uuid::from_u128(7)).tag()),
         }),
     });
     assert_eq!(message.channel(), Some(Channel::Changes));
@@ -39,6 +42,25 @@ fn an_envelope_survives_json_and_knows_its_channel() {
     assert_eq!(
         serde_json::from_str::<Envelope>(&json).expect("own json"),
         envelope
+    );
+}
+
+/// An app as a controller told it before there were tenants in it, and as an older agent reads what is told now: what it does not know it leaves out.
+#[test]
+fn an_app_without_its_tenant_is_read_and_written_as_before() {
+    let old = r#"{"host":"hello.fn.test","workflow":{"stages":[{"name":"hello","function":"hello","version":1}],"edges":[]},"functions":[],"primary":[]}"#;
+    let mut spec: AppSpec = serde_json::from_str(old).expect("an older form");
+    assert_eq!(spec.tenant, None);
+    assert_eq!(serde_json::to_string(&spec).expect("JSON"), old);
+    spec.tenant = Some(TenantId::from_uuid(Uuid::from_u128(7)).tag());
+    let told = serde_json::to_value(&spec).expect("JSON");
+    assert_eq!(
+        told["tenant"],
+        spec.tenant.map(String::from).expect("a tag")
+    );
+    assert_eq!(
+        serde_json::from_value::<AppSpec>(told).expect("own JSON"),
+        spec
     );
 }
 

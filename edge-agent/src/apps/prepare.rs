@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fdn_core::manifest::RuntimeKind;
 use fdn_core::message::{AppSpec, FunctionSpec};
@@ -388,9 +387,6 @@ async fn start_ahead(parts: &AppsParts, deployed: &Deployed) {
     }
 }
 
-/// How long a warm call may take: what is done once, at the first call, is over then. A function that waits for others must not keep calls from its app.
-const WARM_CALL: Duration = Duration::from_secs(5);
-
 async fn load_ahead(
     parts: &AppsParts,
     deployed: &Arc<Deployed>,
@@ -406,7 +402,8 @@ async fn load_ahead(
         }
     })?;
     if with_call && parts.settings.warm_call {
-        let timeout = deployed.manifest.timeout.as_duration().min(WARM_CALL);
+        let longest = parts.settings.warm_call_timeout;
+        let timeout = deployed.manifest.timeout.min(longest).as_duration();
         // A node that is full has calls enough to warm it up.
         let Some(stay) = parts.ledger.enter(deployed.manifest.memory_mib()) else {
             return Ok(());
@@ -463,6 +460,7 @@ mod tests {
             run: None,
             gateway: Box::default(),
             forms: Default::default(),
+            tenant: None,
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use fdn_core::message::AppPhase;
-use fdn_core::{AppName, Revision, Timestamp};
+use fdn_core::{AppName, Revision, TenantTag, Timestamp};
 use fdn_link::pause;
 use fdn_service::{CancellationToken, ServiceError};
 use futures::FutureExt;
@@ -298,6 +298,15 @@ impl Shell {
         Arc::clone(counters)
     }
 
+    /// Says whose an app is, if that is news.
+    fn belong(&self, app: &AppName, tenant: Option<TenantTag>) {
+        if let (Some(tenant), Some(counters)) = (tenant, self.counters.get(app))
+            && !counters.places().is_of(tenant)
+        {
+            self.parts.metrics.belong(app, tenant);
+        }
+    }
+
     async fn write(&mut self) {
         if !std::mem::take(&mut self.save) {
             return;
@@ -326,6 +335,7 @@ impl Shell {
             .flat_map(|(view, entry)| {
                 // Of what is wanted, not of what is served: who may call must not wait for a new version to be ready.
                 let wanted = self.state.wanted(&view.app);
+                self.belong(&view.app, wanted.and_then(|wanted| wanted.tenant));
                 let spec = wanted.map(|wanted| &*wanted.gateway);
                 let guard = spec.and_then(|spec| self.guards.guard(&view.app, spec));
                 let cluster = &self.parts.cluster;

@@ -10,8 +10,8 @@
 //! | failed | – | ready: serve it | – | fetching | fetching |
 //!
 //! Rules: a message is acted on only if its revision is newer than the one held, or newer than the last snapshot if none is held;
-//! an app missing from a snapshot is gone if its revision is not newer than the snapshot's; results of a preparation that is no
-//! longer wanted are ignored. What was served before a restart is served again first, until its successor is ready. What is ready in another
+//! of an equal one counts whose the app is, if that is not known yet; an app missing from a snapshot is gone if its revision is not
+//! newer than the snapshot's; results of a preparation that is no longer wanted are ignored. What was served before a restart is served again first, until its successor is ready. What is ready in another
 //! form than was chosen (`StandsIn`) is prepared once more when that is due, and served on meanwhile.
 
 mod model;
@@ -209,7 +209,7 @@ impl State {
 
     fn desired(&mut self, desired: AppDesired) -> Vec<Action> {
         if !self.is_news(&desired.app, desired.revision) {
-            return Vec::new();
+            return self.owned(desired);
         }
         let Some(spec) = desired.spec else {
             self.remember_gone(desired.app.clone(), desired.revision);
@@ -235,6 +235,22 @@ impl State {
         app.failures = 0;
         app.again_at = None;
         vec![Action::Prepare(desired.app, Box::new(wanted)), Action::Save]
+    }
+
+    /// Learns whose an app is that an older controller told, which did not say it: nothing else of it is new.
+    fn owned(&mut self, desired: AppDesired) -> Vec<Action> {
+        let tenant = desired.spec.and_then(|spec| spec.tenant);
+        let Some(app) = self.apps.get_mut(&desired.app) else {
+            return Vec::new();
+        };
+        if tenant.is_none()
+            || app.wanted.spec.tenant.is_some()
+            || app.wanted.revision != desired.revision
+        {
+            return Vec::new();
+        }
+        app.wanted.spec.tenant = tenant;
+        vec![Action::Save]
     }
 
     fn remember_gone(&mut self, app: AppName, revision: Revision) {

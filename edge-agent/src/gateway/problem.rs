@@ -60,6 +60,10 @@ impl Answer {
                 ErrorCode::TooManyAtOnce,
                 "as many calls of this app run on this node as may; try again later",
             ),
+            Refused::TenantFull => Self::new(
+                ErrorCode::TooManyAtOnce,
+                "as many calls of this app's tenant run on this node as may; try again later",
+            ),
             Refused::Full => Self::of_call(ErrorCode::Overloaded),
             Refused::Late => Self::new(
                 ErrorCode::Overloaded,

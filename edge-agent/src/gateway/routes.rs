@@ -219,6 +219,7 @@ mod tests {
             leaving: std::collections::BTreeSet::new(),
             run: None,
             forms: Default::default(),
+            tenant: None,
         };
         let eu: ClusterId = "eu-west".parse().expect("cluster");
         let may =

@@ -421,6 +421,7 @@ impl Gateway {
             Refused::Full => "queue_full",
             Refused::FunctionFull => "function_full",
             Refused::AppFull => "app_full",
+            Refused::TenantFull => "tenant_full",
             Refused::Late => "late",
             Refused::TooLarge => "too_large",
         };

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use super::ledger::{Ledger, MemoryHold, Place, Stay};
 use super::policy;
-use super::share::{Share, Shared};
+use super::share::{Shared, Shares};
 use crate::error::Error;
 use crate::metrics::{AppMetrics, CountGuard, Metrics};
 use crate::settings::{AdmissionSettings, QueueSettings};
@@ -60,7 +60,7 @@ impl Drop for Held<'_> {
 #[derive(Debug)]
 pub struct Slot {
     _place: Option<Place>,
-    /// Given back after the place, so that an app never holds more than its share.
+    /// Given back after the place, so that no app and no tenant ever holds more than its share.
     _share: Option<Shared>,
     _app: CountGuard,
     gauge: IntGauge,
@@ -103,6 +103,8 @@ pub enum Refused {
     FunctionFull,
     /// The app holds all of its share of the node's places, and none came free in time.
     AppFull,
+    /// The app's tenant holds all of its share of the node's places, and none came free in time.
+    TenantFull,
     /// It waited for as long as it may.
     Late,
     /// The function needs more than the node has.
@@ -279,7 +281,7 @@ pub struct Admission {
     ledger: Arc<Ledger>,
     queue: Arc<Queue>,
     reclaim: Reclaim,
-    share: Option<Share>,
+    shares: Shares,
     wait: Duration,
     held: Places,
     hold: Duration,
@@ -332,7 +334,7 @@ impl Admission {
             ledger,
             queue,
             reclaim,
-            share: Share::new(settings),
+            shares: Shares::new(settings, metrics),
             wait: settings.wait.as_duration(),
             held: Places {
                 taken: AtomicU32::new(0),
@@ -365,16 +367,13 @@ impl Admission {
         app: &Arc<AppMetrics>,
         expected: impl FnOnce() -> Expected,
     ) -> Result<(Slot, MemoryHold), Refused> {
-        let share = match self.share {
-            Some(share) => Some(share.enter(app.places()).await?),
-            None => None,
-        };
+        let share = self.shares.enter(app.places()).await?;
         let Stay { place, memory } = match self.ledger.enter(lane.memory) {
             Some(stay) => stay,
             // Boxed, because it is seldom needed and would make every request's future larger.
             None => Box::pin(self.wait(lane, app, expected())).await?,
         };
-        let slot = Slot::new((Some(place), share), app, &self.busy);
+        let slot = Slot::new((Some(place), Some(share)), app, &self.busy);
         Ok((slot, memory))
     }
 

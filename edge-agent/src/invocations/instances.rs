@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fdn_core::Millis;
+use fdn_core::device::Percent;
 use fdn_instances::{Image, Instance, InstanceState, StartError, StartSpec};
 use fdn_scheduling::invocation::{ContainerId, Profile, Why};
 use fdn_service::CancellationToken;
@@ -28,7 +29,7 @@ use tracing::warn;
 
 use super::admission::Refused;
 use super::ledger::{InstanceHold, Ledger};
-use super::placer::{Need, Placed, Placer};
+use super::placer::{Need, Placed, Placer, of_memory};
 use super::policy;
 use super::pool::{CallId, Effect, Known, Pool, PoolSettings};
 use super::stop::stopped;
@@ -55,6 +56,8 @@ pub struct InstancesParts {
     pub settings: InstanceSettings,
     /// How their number follows the load.
     pub scale: ScaleSettings,
+    /// How much of the memory those of one app may hold together.
+    pub app_share: Percent,
     /// Counters.
     pub metrics: InstanceMetrics,
 }
@@ -118,6 +121,7 @@ impl Instances {
             queue,
             settings,
             scale,
+            app_share,
             metrics,
         } = parts;
         let pool = PoolSettings {
@@ -126,6 +130,7 @@ impl Instances {
             interval: policy::millis(scale.interval),
             ahead: policy::millis(scale.stable),
             pause_after: policy::pause_after(&settings).filter(|_| placer.pauses()),
+            app_share,
         };
         let pool = Pool::new(pool, policy::keep_alive(&settings)?)
             .map_err(|error| Error::Settings(error.to_string()))?;
@@ -193,6 +198,8 @@ impl Instances {
         let weight = inner.placer.weight(spec.description.resources);
         let cold = policy::millis(inner.settings.cold_start);
         let known = Known {
+            app: spec.description.app.clone(),
+            memory: of_memory(spec.description.resources.memory_mib),
             profile: Profile::new(expected, cold, weight).map_err(|error| refused(&error))?,
             concurrency,
             scale: policy::scale(&inner.scale, concurrency),

@@ -10,10 +10,11 @@
 //! ```
 //!
 //! [`ledger`] is what the node has, shared by both; [`admission`] is the gate, behind which [`share`] lets no app take every place; [`pool`] decides about instances as a pure state
-//! machine and [`instances`] performs what it says; [`placer`] starts them, here or on another node, in what [`containers`] opened; [`retry`] says when a call
+//! machine and [`instances`] performs what it says; [`placer`] starts them, here or on another node, within what an app may hold of a node ([`app_memory`]), in what [`containers`] opened; [`retry`] says when a call
 //! that failed is made again; [`standby`] keeps started ones frozen. Every decision about order, keeping and numbers is the scheduling crate's.
 
 pub mod admission;
+mod app_memory;
 pub mod containers;
 pub mod instances;
 pub mod ledger;

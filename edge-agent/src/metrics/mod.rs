@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use fdn_core::usage::PlanUse;
-use fdn_core::{AppName, NodeId, StageName};
+use fdn_core::{AppName, NodeId, StageName, TenantTag};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry,
@@ -32,7 +32,7 @@ pub use traces::TraceMetrics;
 pub use version::VersionCounts;
 pub use workflows::WorkflowMetrics;
 
-use crate::invocations::share::AppPlaces;
+use crate::invocations::share::{AppPlaces, TenantPlaces};
 use crate::policy::PolicyMetrics;
 
 /// The label of requests that belong to no deployed app. Not a possible app name, because those have no underscore.
@@ -45,6 +45,8 @@ pub struct Metrics {
     pub registry: Registry,
     /// Of every app that is here. Locked when an app comes, never for a call.
     places: Arc<Mutex<BTreeMap<AppName, Weak<AppPlaces>>>>,
+    /// Of every tenant that has an app here, alike.
+    tenants: Arc<Mutex<BTreeMap<TenantTag, Weak<TenantPlaces>>>>,
     requests: IntCounterVec,
     duration: HistogramVec,
     start: HistogramVec,
@@ -54,6 +56,8 @@ pub struct Metrics {
     pub busy: IntGauge,
     /// Calls that wait for a slot.
     pub waiting: IntGauge,
+    /// Calls that wait for a place of their app's or their tenant's share.
+    pub waiting_for_share: IntGaugeVec,
     /// Calls held for an app that is being made ready.
     pub held: IntGauge,
     /// Whether the node may take new work (1) or is drained or removed (0).
@@ -195,10 +199,18 @@ impl Maker {
     }
 }
 
+fn waiting_for_share(make: &Maker) -> Result<IntGaugeVec, prometheus::Error> {
+    make.gauges(
+        "calls_waiting_for_share",
+        "Calls that wait for a slot of their app's or their tenant's share.",
+        &["share"],
+    )
+}
+
 fn refused(make: &Maker) -> Result<IntCounterVec, prometheus::Error> {
     make.counters(
         "calls_refused_total",
-        "Calls not let in: queue full, function_full, app_full, late, too_large.",
+        "Calls not let in: queue_full, function_full, app_full, tenant_full, late, too_large.",
         &["reason"],
     )
 }
@@ -242,9 +254,11 @@ impl Metrics {
         let other = Arc::new(AppMetrics::new(series, OTHER, Arc::default()));
         Ok(Self {
             places: Arc::default(),
+            tenants: Arc::default(),
             other,
             busy: make.gauge("calls_busy", "Calls that run.")?,
             waiting: make.gauge("calls_waiting", "Calls that wait for a slot.")?,
+            waiting_for_share: waiting_for_share(&make)?,
             held: make.gauge("calls_held", "Calls held for an app that is made ready.")?,
             takes_work: make.gauge("takes_work", "1 unless it is drained or was removed.")?,
             certificate_expires: make.gauge(
@@ -344,14 +358,13 @@ impl Metrics {
 
     /// The app's share of the node's places, the same one for all its stages.
     fn places(&self, app: &AppName) -> Arc<AppPlaces> {
-        let mut all = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, places| places.strong_count() > 0);
-        if let Some(known) = all.get(app).and_then(Weak::upgrade) {
-            return known;
-        }
-        let fresh = Arc::new(AppPlaces::default());
-        all.insert(app.clone(), Arc::downgrade(&fresh));
-        fresh
+        one_of(&self.places, app, AppPlaces::default)
+    }
+
+    /// Says whose an app is: it has a share of the node's places together with the tenant's others.
+    pub fn belong(&self, app: &AppName, tenant: TenantTag) {
+        let places = one_of(&self.tenants, &tenant, || TenantPlaces::of(tenant));
+        self.places(app).belong(places);
     }
 
     /// Drops the series of a stage that is gone.
@@ -372,6 +385,22 @@ impl Metrics {
         drop(self.duration.remove_label_values(&[app]));
         drop(self.start.remove_label_values(&[app]));
     }
+}
+
+/// The one of this key that somebody has, or else a new one. Those that nobody has any more are forgotten.
+fn one_of<K: Ord + Clone, V>(
+    all: &Mutex<BTreeMap<K, Weak<V>>>,
+    key: &K,
+    make: impl FnOnce() -> V,
+) -> Arc<V> {
+    let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|_, one| one.strong_count() > 0);
+    if let Some(known) = all.get(key).and_then(Weak::upgrade) {
+        return known;
+    }
+    let fresh = Arc::new(make());
+    all.insert(key.clone(), Arc::downgrade(&fresh));
+    fresh
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fdn_core::manifest::Manifest;
-use fdn_core::{DurationMs, ErrorCode};
+use fdn_core::{DurationMs, ErrorCode, TenantId};
 use fdn_edge_agent::{Agent, Settings};
 use fdn_service::http_client;
 use fdn_testkit::{components, wait};
@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use uuid::Uuid;
 
 use crate::support::{Network, host, problem};
 
@@ -76,7 +77,7 @@ impl Slow {
     }
 }
 
-/// A node with so many places, of which one app may take three quarters, and functions reach this machine.
+/// A node with so many places, of which one app may take three quarters and one tenant nine tenths, and functions reach this machine.
 fn settings(network: &Network, slots: u32) -> Settings {
     let mut settings = network.settings("n-1");
     settings.admission.slots = slots;
@@ -197,7 +198,7 @@ async fn others_are_answered_while_all_calls_of_an_app_hang_at_a_slow_server() {
     deploy(&network, &agent, ("asks", "slow"), quick.asked()).await;
     let mut hanging = Hanging::start(&network, &agent, 6).await;
     assert_eq!(slow.open.load(Ordering::SeqCst), 6);
-    // Four at a time on the two places that are left: they wait for each other, and none of them for what hangs.
+    // Four at a time on what is left: they wait for each other, and none of them for what hangs.
     for app in ["hello", "asks"] {
         let answers = called(&network, &agent, app, (200, 4)).await;
         assert!(
@@ -213,6 +214,89 @@ async fn others_are_answered_while_all_calls_of_an_app_hang_at_a_slow_server() {
         assert_eq!(answer.text().await.expect("a body"), "slow");
     }
     assert_eq!(slow.most.load(Ordering::SeqCst), 6, "its share, never more");
+    agent.stop().await;
+}
+
+/// Deploys an app of a tenant.
+async fn deploy_of(
+    network: &Network,
+    tenant: u128,
+    app: &str,
+    (component, manifest): (Vec<u8>, Manifest),
+) {
+    network.controller.store(&component);
+    let mut desired = network.desired(app, 1, &component, manifest, true);
+    let spec = desired.spec.as_mut().expect("an app");
+    spec.tenant = Some(TenantId::from_uuid(Uuid::from_u128(tenant)).tag());
+    network.demand(desired).await;
+}
+
+/// Five apps of a tenant, each of which may take three quarters of the places, hold together what one tenant may.
+#[tokio::test(flavor = "multi_thread")]
+async fn others_are_answered_while_all_calls_of_five_apps_of_a_tenant_hang() {
+    let network = Network::start().await;
+    let agent = network.agent(settings(&network, 10)).await;
+    let slow = Slow::start().await;
+    let apps = ["one", "two", "three", "four", "five"];
+    for app in apps {
+        let (component, manifest) = slow.asked();
+        let patient = Manifest {
+            timeout: LONG,
+            ..manifest
+        };
+        deploy_of(&network, 1, app, (component, patient)).await;
+    }
+    deploy_of(&network, 1, "also", hello()).await;
+    deploy_of(&network, 2, "hello", hello()).await;
+    for app in ["also", "hello"] {
+        network.until_text(&agent, app, "hi").await;
+    }
+    let client = http_client::build(LONG.as_duration()).expect("a client");
+    let mut calls = JoinSet::new();
+    for app in apps.iter().cycle().take(20) {
+        let url = format!("http://{}/", agent.gateway_address());
+        let call = client.get(url).header(reqwest::header::HOST, host(app));
+        calls.spawn(async move { call.send().await.expect("an answer") });
+    }
+    // Nine of the ten places, and four of the calls that may wait: as many as the one tenant may.
+    for _ in 0..7 {
+        let refused = tokio::time::timeout(wait::PATIENCE, calls.join_next()).await;
+        let refused = refused.expect("in time").expect("one of them");
+        let refused = refused.expect("no panic");
+        assert_eq!(refused.status(), 429);
+        assert_eq!(problem(refused).await.code, ErrorCode::TooManyAtOnce);
+    }
+    wait::until("nine calls to hang", async || {
+        match slow.open.load(Ordering::SeqCst) {
+            9 => Ok(()),
+            open => Err(format!("{open}")),
+        }
+    })
+    .await;
+    let waiting =
+        |share| format!("fdn_agent_calls_waiting_for_share{{node=\"n-1\",share=\"{share}\"}}");
+    let waits = async |share| network.metric(&agent, &waiting(share)).await;
+    assert_eq!(waits("tenant").await, Some(4.0));
+    assert_eq!(waits("app").await, Some(0.0));
+    // Its own next call is refused, whatever app it is for.
+    let answers = called(&network, &agent, "also", (1, 1)).await;
+    assert_eq!(answers[0].0, 429);
+    let refused = "fdn_agent_calls_refused_total{node=\"n-1\",reason=\"tenant_full\"}";
+    assert_eq!(network.metric(&agent, refused).await, Some(8.0));
+    let answers = called(&network, &agent, "hello", (200, 4)).await;
+    assert!(
+        answers.iter().all(|(status, _)| *status == 200),
+        "{answers:?}"
+    );
+    assert!(calls.try_join_next().is_none(), "none of them has ended");
+    assert_eq!(slow.open.load(Ordering::SeqCst), 9);
+    slow.go.send_replace(true);
+    for answer in calls.join_all().await {
+        assert_eq!(answer.status(), 200);
+    }
+    assert_eq!(slow.most.load(Ordering::SeqCst), 9, "its share, never more");
+    assert_eq!(waits("tenant").await, Some(0.0));
+    network.until_text(&agent, "also", "hi").await;
     agent.stop().await;
 }
 

@@ -31,6 +31,7 @@ fn spec(n: u8, content: u8) -> AppSpec {
         run: None,
         gateway: Box::default(),
         forms: Default::default(),
+        tenant: None,
     }
 }
 
@@ -237,6 +238,32 @@ fn older_and_equal_revisions_change_nothing() {
         "gone stays gone"
     );
     assert!(!state.apply(Event::Desired(desired(1, 7))).is_empty());
+}
+
+#[test]
+fn whose_an_app_is_that_an_older_controller_told_is_learnt_from_a_newer_one() {
+    let mut state = state();
+    drop(state.apply(Event::Desired(desired(1, 5))));
+    drop(state.apply(Event::Prepared(name(1), Revision(5))));
+    let told = |revision: u64, tenant: u128| {
+        let tenant = fdn_core::TenantId::from_uuid(uuid::Uuid::from_u128(tenant)).tag();
+        let mut desired = desired(1, revision);
+        let spec = desired.spec.as_mut().expect("an app");
+        spec.tenant = Some(tenant);
+        (Event::Desired(desired), Some(tenant))
+    };
+    assert!(state.apply(told(4, 1).0).is_empty(), "of another revision");
+    let (event, tenant) = told(5, 1);
+    // It is kept, and goes on being served as it is.
+    assert_eq!(state.apply(event), [Action::Save]);
+    assert_eq!(phase(&state, 1), Some(AppPhase::Ready));
+    let saved = state.save().apps[&name(1)].wanted.spec.tenant;
+    assert_eq!((saved, saved.is_some()), (tenant, true));
+    assert!(state.apply(told(5, 1).0).is_empty(), "it is known");
+    assert!(state.apply(told(5, 2).0).is_empty(), "and does not change");
+    assert!(state.apply(Event::Desired(desired(1, 5))).is_empty());
+    let kept = state.wanted(&name(1)).and_then(|spec| spec.tenant);
+    assert_eq!(kept, tenant, "an older controller takes nothing away");
 }
 
 #[test]

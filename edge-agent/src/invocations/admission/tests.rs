@@ -18,6 +18,7 @@ fn shared_node(memory: u64, (slots, share): (u32, u8), waiting: u32, wait: u64) 
     let settings = AdmissionSettings {
         slots,
         app_share: share.try_into().expect("a share"),
+        tenant_share: fdn_core::device::Percent::WHOLE,
         waiting,
         wait: DurationMs::from_millis(wait),
         held: 1,

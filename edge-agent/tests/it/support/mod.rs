@@ -148,10 +148,21 @@ impl Network {
     /// An agent with a connection, on an engine.
     pub(crate) async fn start_agent(
         &self,
-        mut settings: Settings,
+        settings: Settings,
         machine: Machine,
         runtime: Option<Arc<dyn Runtime>>,
     ) -> Agent {
+        let starting = Box::pin(self.try_agent(settings, machine, runtime));
+        starting.await.expect("the agent starts")
+    }
+
+    /// The same, or why it does not start.
+    pub(crate) async fn try_agent(
+        &self,
+        mut settings: Settings,
+        machine: Machine,
+        runtime: Option<Arc<dyn Runtime>>,
+    ) -> Result<Agent, fdn_edge_agent::Error> {
         if settings.tls.certificate.is_none() {
             // Files of its own: what it is told of authorities must not keep it from the controller.
             let folder = self
@@ -168,8 +179,7 @@ impl Network {
         let (node, cluster) = (settings.node.clone(), settings.cluster.clone());
         self.clusters.lock().expect("lock").insert(node, cluster);
         let connection = Some(self.connection(&settings));
-        let starting = Agent::start_with(settings, connection, machine, runtime);
-        starting.await.expect("the agent starts")
+        Box::pin(Agent::start_with(settings, connection, machine, runtime)).await
     }
 
     /// An agent on which container images run in `runtime`.
@@ -280,6 +290,7 @@ impl Network {
                 run: None,
                 gateway: Box::default(),
                 forms: Default::default(),
+                tenant: None,
             }),
             app,
         }

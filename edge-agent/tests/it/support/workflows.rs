@@ -70,6 +70,7 @@ pub(crate) fn desired(
             placement: BTreeMap::from([(eu, places.collect())]),
         })),
         forms: Default::default(),
+        tenant: None,
     };
     AppDesired {
         app: app.parse().expect("app"),
