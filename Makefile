@@ -10,7 +10,7 @@ FLAGS ?=
 help:
 	@echo "make up        install what is missing, build, run the whole network (FLAGS='…' are handed to fdn up)"
 	@echo "make test      install what is missing, then every quick test, on real PostgreSQL, RabbitMQ, Docker, DNS clients and a browser"
-	@echo "make soak      the long tests: chaos, time, size, upgrades and endurance (GROUP='…' for some of them; docs/testing.md)"
+	@echo "make soak      the long tests: chaos, time, size and upgrades (GROUP='…' for some of them; endurance and release when they are named; docs/testing.md)"
 	@echo "make build     build every program, those that run as separate processes too"
 	@echo "make dist      a release of this tree, into dist/: programs, packages, images, bills of materials, a bundle (TARGETS='…', docs/operations/release.md)"
 	@echo "make check     formatting, lints, sizes"

@@ -2,7 +2,7 @@
 """Runs the tests and says why what failed failed: `make test` (the gate) and `make soak`; docs/testing.md tells what is in which.
 
     scripts/test.py gate            everything deterministic
-    scripts/test.py soak [GROUP…]   chaos, time and size; all groups, or those named
+    scripts/test.py soak [GROUP…]   chaos, time and size; all groups but those of an hour and more, or those named
 
 Each step begins with the state of the machine and ends with its seconds. The output of each program goes to a file of its own, so that a
 process which outlives its parent cannot hold this one up. The last lines are the failed steps and tests, and the last line counts. A run that is
@@ -695,7 +695,7 @@ def soak(run, groups):
     if unknown:
         run.failures.append(("soak", f"no group {', '.join(unknown)}; there are {', '.join(SOAK)}"))
         return
-    groups = groups or list(SOAK)
+    groups = groups or [group for group in SOAK if group not in BY_NAME]
     if not run.step("preflight", lambda: preflight(run)):
         return
     if not run.step("console", lambda: run.command("console", ["scripts/console.sh"])):
@@ -857,6 +857,8 @@ SOAK = {
     "release": lambda run, _: release(run),
     "upgrade": upgrade,
 }
+# They take an hour and more each, and run when they are named.
+BY_NAME = ("endurance", "release")
 
 
 def main():

@@ -1,7 +1,7 @@
 //! Values for unit tests.
 
-use fdn_core::message::NodeStatus;
-use fdn_core::{GeoPoint, MebiBytes, MessageId, MilliCpu, Millis, Resources};
+use fdn_core::message::{AppObserved, AppPhase, NodeStatus};
+use fdn_core::{GeoPoint, MebiBytes, MessageId, MilliCpu, Millis, Resources, Revision};
 
 /// An idle node of speed 1 with 4 slots in a cluster whose region has the same name.
 pub(crate) fn status(node: &str, cluster: &str) -> NodeStatus {
@@ -31,5 +31,25 @@ pub(crate) fn status(node: &str, cluster: &str) -> NodeStatus {
         controller_port: None,
         runtimes: None,
         weight: fdn_core::GatewayWeight::default(),
+    }
+}
+
+/// An app that is ready and of which nothing is known.
+pub(crate) fn observed(app: &str) -> AppObserved {
+    AppObserved {
+        app: app.parse().expect("app"),
+        revision: Revision(1),
+        phase: AppPhase::Ready,
+        invocations: 0,
+        errors: 0,
+        execution_mean: Millis::ZERO,
+        instances: 0,
+        degraded: None,
+        versions: Vec::new(),
+        stages: Vec::new(),
+        figures: None,
+        serves: None,
+        phases: None,
+        form: None,
     }
 }

@@ -42,7 +42,7 @@ use crate::peers::Peers;
 use crate::rtt::RttTable;
 use crate::rtt::links::Nearness;
 use crate::settings::Settings;
-use crate::status::{Identity, Reporter};
+use crate::status::{Identity, Reporter, Silence};
 use crate::sync::Sync;
 use crate::traces::{Exporter, Sample, Traces};
 use crate::usage::{self, CallAccess};
@@ -548,7 +548,7 @@ impl Shared {
             peers: containers.and_then(|all| all.peers.clone()),
             changed: Arc::clone(&self.changed),
             sequence: AtomicU64::new(0),
-            connected: AtomicBool::new(true),
+            silence: Silence::default(),
         })
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fdn_core::figures::Tally;
 use fdn_core::message::{AppObserved, Message, NodeStatus, RttReport};
@@ -34,6 +34,10 @@ use crate::rtt::RttTable;
 use crate::rtt::links::{Links, Nearness};
 use crate::settings::ReportSettings;
 use crate::workflows::RunBook;
+
+mod silence;
+
+pub use silence::Silence;
 
 /// The longest a report may take.
 const SEND_TIMEOUT: Duration = Duration::from_secs(2);
@@ -107,8 +111,8 @@ pub struct Reporter {
     pub changed: Arc<Notify>,
     /// Counts statuses.
     pub sequence: AtomicU64,
-    /// Whether the last report was taken, so that a loss is logged once.
-    pub connected: AtomicBool,
+    /// Whether reports are taken, and what was said of it.
+    pub silence: Silence,
 }
 
 impl Reporter {
@@ -215,7 +219,7 @@ impl Reporter {
         let failure = match report(&*self.centre, message, SEND_TIMEOUT).await {
             Ok(()) => {
                 self.metrics.reports_sent.with_label_values(&[kind]).inc();
-                if !self.connected.swap(true, Ordering::Relaxed) {
+                if self.silence.taken() {
                     info!("reports are taken again");
                 }
                 return true;
@@ -226,7 +230,7 @@ impl Reporter {
             .reports_dropped
             .with_label_values(&[kind])
             .inc();
-        if self.connected.swap(false, Ordering::Relaxed) {
+        if self.silence.lost(Instant::now()) {
             warn!(%failure, "no controller takes reports; calls are served on");
         }
         false

@@ -1,7 +1,7 @@
 use fdn_core::figures::FiguresBy;
-use fdn_core::message::{AppObserved, AppPhase};
+use fdn_core::message::AppObserved;
 use fdn_core::rollout::CallCounts;
-use fdn_core::{MessageId, Millis, Revision};
+use fdn_core::{MessageId, Millis};
 
 use super::*;
 use crate::fixture;
@@ -25,20 +25,9 @@ fn status(node: &str, cluster: &str, app: &str, calls: u64) -> NodeStatus {
         cold_starts: u64::from(calls > 0),
     };
     let app = AppObserved {
-        app: app.parse().expect("app"),
-        revision: Revision(1),
-        phase: AppPhase::Ready,
         invocations: calls,
-        errors: 0,
-        execution_mean: Millis::ZERO,
-        instances: 0,
-        degraded: None,
-        versions: Vec::new(),
-        stages: Vec::new(),
         figures: Some(Box::new(tally)),
-        serves: None,
-        phases: None,
-        form: None,
+        ..fixture::observed(app)
     };
     NodeStatus {
         apps: vec![app],

@@ -296,9 +296,9 @@ pub fn place(ground: &Ground, own: &Own, jobs: &[Arc<Runs>]) -> Vec<Place> {
 
 #[cfg(test)]
 mod tests {
+    use fdn_core::Resources;
     use fdn_core::manifest::RuntimeKind;
     use fdn_core::message::{AppObserved, NodeStatus};
-    use fdn_core::{Resources, Revision};
     use fdn_scheduling::place::{Availability, Speed};
 
     use super::*;
@@ -351,20 +351,8 @@ mod tests {
 
     fn observed(phase: AppPhase) -> AppObserved {
         AppObserved {
-            app: "work".parse().expect("app"),
-            revision: Revision(1),
             phase,
-            invocations: 0,
-            errors: 0,
-            execution_mean: Millis::ZERO,
-            instances: 0,
-            degraded: None,
-            versions: Vec::new(),
-            stages: Vec::new(),
-            figures: None,
-            serves: None,
-            phases: None,
-            form: None,
+            ..fixture::observed("work")
         }
     }
 

@@ -136,28 +136,17 @@ impl Learned {
 
 #[cfg(test)]
 mod tests {
-    use fdn_core::Revision;
-    use fdn_core::message::{AppObserved, AppPhase};
+
+    use fdn_core::message::AppObserved;
 
     use super::*;
     use crate::fixture;
 
     fn observed(invocations: u64, mean: f64) -> AppObserved {
         AppObserved {
-            app: "hello".parse().expect("app"),
-            revision: Revision(1),
-            phase: AppPhase::Ready,
             invocations,
-            errors: 0,
             execution_mean: Millis::new(mean),
-            instances: 0,
-            degraded: None,
-            versions: Vec::new(),
-            stages: Vec::new(),
-            figures: None,
-            serves: None,
-            phases: None,
-            form: None,
+            ..fixture::observed("hello")
         }
     }
 

@@ -380,9 +380,9 @@ fn place_beside<'a>(
 mod tests {
     use std::sync::Arc;
 
-    use fdn_core::message::{AppObserved, AppPhase, NodeStatus};
+    use fdn_core::message::{AppObserved, NodeStatus};
     use fdn_core::phases::PhaseTimes;
-    use fdn_core::{ClusterId, Revision, VersionNumber};
+    use fdn_core::{ClusterId, VersionNumber};
     use fdn_scheduling::place::Bandwidth;
     use fdn_scheduling::steer::Margin;
 
@@ -409,23 +409,14 @@ mod tests {
         let status = |name: &&str| {
             let calls = if *name == "a" { 10_000 } else { 0 };
             let observed = AppObserved {
-                app: app(),
-                revision: Revision(1),
-                phase: AppPhase::Ready,
                 invocations: calls,
-                errors: 0,
                 execution_mean: Millis::new(30.0),
-                instances: 0,
-                degraded: None,
-                versions: Vec::new(),
-                stages: Vec::new(),
-                figures: None,
                 serves: Some(true),
                 phases: Some(PhaseTimes {
                     execution: Millis::new(30.0),
                     ..PhaseTimes::default()
                 }),
-                form: None,
+                ..fixture::observed("hello")
             };
             NodeStatus {
                 apps: vec![observed],

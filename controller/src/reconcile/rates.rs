@@ -60,27 +60,14 @@ impl Rates {
 
 #[cfg(test)]
 mod tests {
-    use fdn_core::message::AppPhase;
-    use fdn_core::{Millis, Revision};
 
     use super::*;
+    use crate::fixture;
 
     fn observed(app: &str, invocations: u64) -> AppObserved {
         AppObserved {
-            app: app.parse().expect("app"),
-            revision: Revision(1),
-            phase: AppPhase::Ready,
             invocations,
-            errors: 0,
-            execution_mean: Millis::ZERO,
-            instances: 0,
-            degraded: None,
-            versions: Vec::new(),
-            stages: Vec::new(),
-            figures: None,
-            serves: None,
-            phases: None,
-            form: None,
+            ..fixture::observed(app)
         }
     }
 

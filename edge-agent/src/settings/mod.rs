@@ -312,6 +312,7 @@ mod tests {
             "workflows.advertise",
             "peers.cluster.advertise",
             "peers.cluster.tls",
+            "centre.proxy",
             "controller.ca_file",
             "traces.otlp",
             "traces.headers_file",

@@ -18,6 +18,8 @@ pub struct AppsSettings {
     /// Whether an app of this cluster gets one call (`GET /` with `x-fdn-probe: 1`) when it is loaded, so that the first client
     /// finds it warm.
     pub warm_call: bool,
+    /// When that call is ended: what is done once, at the first call, is over then, and a function that waits for others must not keep calls from its app.
+    pub warm_call_timeout: DurationMs,
     /// Names of deleted apps remembered until the next snapshot.
     pub tombstones: usize,
     /// Registries that want a name and a password for the images of apps; others are asked without.
@@ -31,6 +33,7 @@ impl Default for AppsSettings {
             retry_first: DurationMs::from_secs(1),
             retry_max: DurationMs::from_secs(60),
             warm_call: true,
+            warm_call_timeout: DurationMs::from_secs(5),
             tombstones: 10_000,
             registries: Vec::new(),
         }

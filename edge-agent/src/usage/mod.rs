@@ -360,6 +360,7 @@ mod tests {
             Err(LinkError::Status {
                 status: self.0,
                 detail: String::new(),
+                problem: None,
             })
         }
     }

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use fdn_core::message::{AppObserved, AppPhase};
-use fdn_core::{Resources, Revision, VersionNumber};
+use fdn_core::message::AppObserved;
+use fdn_core::{Resources, VersionNumber};
 use fdn_scheduling::dag::Holding;
 use fdn_scheduling::place::Bandwidth;
 use fdn_scheduling::steer::Margin;
@@ -27,17 +27,7 @@ fn workflow() -> Workflow {
 /// A node of speed 2 in a cluster, where so many calls took so long.
 fn node(cluster: &str, calls: u64, execution: f64) -> NodeStatus {
     let observed = AppObserved {
-        app: name(),
-        revision: Revision(1),
-        phase: AppPhase::Ready,
         invocations: calls,
-        errors: 0,
-        execution_mean: Millis::ZERO,
-        instances: 0,
-        degraded: None,
-        versions: Vec::new(),
-        stages: Vec::new(),
-        figures: None,
         serves: Some(true),
         phases: Some(PhaseTimes {
             queue: Millis::new(1.0),
@@ -45,7 +35,7 @@ fn node(cluster: &str, calls: u64, execution: f64) -> NodeStatus {
             execution: Millis::new(execution),
             mean_ratio: None,
         }),
-        form: None,
+        ..fixture::observed("hello")
     };
     NodeStatus {
         speed: 2.0,

@@ -83,23 +83,15 @@ fn node(cluster: &str, has_gpu: bool) -> NodeStatus {
 /// The same after so many calls in a form, each of so many milliseconds.
 fn measured(status: NodeStatus, of: &str, calls: u64, took: f64) -> NodeStatus {
     let observed = AppObserved {
-        app: name(),
-        revision: Revision(1),
-        phase: AppPhase::Ready,
         invocations: calls,
-        errors: 0,
         execution_mean: Millis::new(took),
-        instances: 0,
-        degraded: None,
-        versions: Vec::new(),
-        stages: Vec::new(),
-        figures: None,
         serves: Some(true),
         phases: Some(PhaseTimes {
             execution: Millis::new(took),
             ..PhaseTimes::default()
         }),
         form: Some(form(of)),
+        ..fixture::observed("hello")
     };
     NodeStatus {
         apps: vec![observed],

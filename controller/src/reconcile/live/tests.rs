@@ -225,23 +225,13 @@ fn a_pass_that_began_before_a_removal_does_not_let_the_node_in_again() {
 #[test]
 fn calls_that_take_much_longer_than_a_moment_ago_are_drift_once_in_a_while() {
     let observed = |calls, execution| fdn_core::message::AppObserved {
-        app: "hello".parse().expect("app"),
-        revision: Revision(1),
-        phase: AppPhase::Ready,
         invocations: calls,
-        errors: 0,
-        execution_mean: fdn_core::Millis::ZERO,
-        instances: 0,
-        degraded: None,
-        versions: Vec::new(),
-        stages: Vec::new(),
-        figures: None,
         serves: Some(true),
         phases: Some(fdn_core::phases::PhaseTimes {
             execution: fdn_core::Millis::new(execution),
             ..fdn_core::phases::PhaseTimes::default()
         }),
-        form: None,
+        ..fixture::observed("hello")
     };
     let mut live = live();
     let mut sequence = 0;

@@ -111,9 +111,9 @@ impl Phases {
 
 #[cfg(test)]
 mod tests {
+    use fdn_core::ClusterId;
     use fdn_core::message::{AppObserved, AppPhase, NodeStatus};
     use fdn_core::serving::NodeRuntime;
-    use fdn_core::{ClusterId, Revision};
 
     use super::*;
     use crate::fixture;
@@ -124,20 +124,9 @@ mod tests {
 
     fn node(cluster: &str, phase: Option<AppPhase>, instances: u32) -> NodeStatus {
         let observed = phase.map(|phase| AppObserved {
-            app: name(),
-            revision: Revision(1),
             phase,
-            invocations: 0,
-            errors: 0,
-            execution_mean: Millis::ZERO,
             instances,
-            degraded: None,
-            versions: Vec::new(),
-            stages: Vec::new(),
-            figures: None,
-            serves: None,
-            phases: None,
-            form: None,
+            ..fixture::observed("hello")
         });
         NodeStatus {
             runtimes: Some([NodeRuntime::Wasm].into()),

@@ -2,7 +2,6 @@ use std::num::NonZeroU32;
 
 use fdn_core::message::AppObserved;
 use fdn_core::serving::NodeRuntime;
-use fdn_core::{Millis, Revision};
 
 use super::*;
 use crate::fixture;
@@ -15,20 +14,9 @@ fn name() -> AppName {
 
 fn observed(phase: AppPhase, serves: bool) -> AppObserved {
     AppObserved {
-        app: name(),
-        revision: Revision(1),
         phase,
-        invocations: 0,
-        errors: 0,
-        execution_mean: Millis::ZERO,
-        instances: 0,
-        degraded: None,
-        versions: Vec::new(),
-        stages: Vec::new(),
-        figures: None,
         serves: Some(serves),
-        phases: None,
-        form: None,
+        ..fixture::observed("hello")
     }
 }
 
