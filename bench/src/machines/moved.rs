@@ -86,16 +86,17 @@ pub(super) async fn measure(
     let both = format!("{},{other}", stays.edge_address());
     let (mut machines, mut to, mut from) = start([CHILD, &list.display().to_string(), &both])?;
     let measured = async {
-        let Line::Up { .. } = next(&mut from)? else {
-            anyhow::bail!("the machines said something else");
-        };
+        // They tell of apps as well, which were there before.
+        while !matches!(next(&mut from)?, Line::Up { .. }) {}
         let here = connected(stays);
         let killed = fdn_service::now().get();
         dies.kill()?;
         until(stays, count).await?;
         to.write_all(b"back\n")?;
-        let Line::Back { ms } = next(&mut from)? else {
-            anyhow::bail!("the machines said something else");
+        let ms = loop {
+            if let Line::Back { ms } = next(&mut from)? {
+                break ms;
+            }
         };
         let mut after: Vec<u64> = ms.iter().filter_map(|at| at.checked_sub(killed)).collect();
         after.sort_unstable();
