@@ -77,6 +77,8 @@ impl Exit {
             | ErrorCode::BudgetInvalid => Self::Usage,
             ErrorCode::Unauthenticated
             | ErrorCode::Forbidden
+            | ErrorCode::InvitationUnknown
+            | ErrorCode::InvitationExpired
             | ErrorCode::JoinTokenUnknown
             | ErrorCode::JoinTokenExpired
             | ErrorCode::JoinTokenUsedUp

@@ -169,6 +169,9 @@ pub enum Error {
     /// A login with the identity provider.
     #[error(transparent)]
     Oidc(#[from] crate::app::oidc::OidcError),
+    /// An invitation is not accepted.
+    #[error(transparent)]
+    Invitation(#[from] crate::app::invitation::InvitationError),
     /// The last one who may undo something.
     #[error("{0}")]
     LastOfItsKind(String),
@@ -297,6 +300,7 @@ impl Coded for Error {
             Self::Idempotency(refusal) => refusal.code(),
             Self::Password(_) => ErrorCode::PasswordRefused,
             Self::Oidc(error) => error.code(),
+            Self::Invitation(error) => error.code(),
             Self::LastOfItsKind(_) => ErrorCode::LastOfItsKind,
             Self::TooMany { .. } => ErrorCode::TooManyRequests,
             Self::Unready(_) => ErrorCode::DatabaseFailed,

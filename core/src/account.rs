@@ -148,6 +148,9 @@ pub struct UserInfo {
     pub disabled_at: Option<Timestamp>,
     /// When the password was last set.
     pub password_changed_at: Timestamp,
+    /// Until when an invitation lets the user choose a password, of one who has chosen none yet. It may have ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invited_until: Option<Timestamp>,
     /// Counts the changes.
     pub generation: u64,
 }

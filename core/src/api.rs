@@ -67,6 +67,8 @@
 //! | `PATCH /v1/users/{user}` | [`UpdateUser`] | [`UserInfo`] |
 //! | `DELETE /v1/users/{user}` | | 204 |
 //! | `PUT /v1/users/{user}/password` | [`SetPassword`] | 204 |
+//! | `POST /v1/invitations` | [`InviteUser`](crate::invitation::InviteUser) | [`CreatedInvitation`](crate::invitation::CreatedInvitation) |
+//! | `POST /v1/invitations/accept` | [`AcceptInvitation`](crate::invitation::AcceptInvitation) | [`AcceptedInvitation`](crate::invitation::AcceptedInvitation), and a cookie if that holds the session |
 //! | `GET /v1/audit` | | [`AuditRecord`]s |
 //! | `GET /v1/events?app=APP&kind=KINDS&after=ID&follow=BOOL` | | [`Event`](crate::event::Event)s as `text/event-stream` |
 //! | `GET /v1/network` | | [`NetworkInfo`] |

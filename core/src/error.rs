@@ -151,6 +151,8 @@ codes! {
     OidcRefused,        "FDN-2039", Caller, Never, 403, "the identity provider's user may not log in here";
     OidcFailed,         "FDN-2040", Dependency, Later, 502, "the login with the identity provider failed";
     OidcOff,            "FDN-2041", Caller, Never, 404, "logins with an identity provider are not set up";
+    InvitationUnknown,  "FDN-2042", Caller, Never, 403, "the invitation is not known";
+    InvitationExpired,  "FDN-2043", Caller, Never, 403, "the invitation has ended";
 
     UnknownHost,        "FDN-3001", Caller, Never, 404, "no app is deployed under this host name";
     FunctionTrapped,    "FDN-3002", Function, Never, 502, "the function trapped";

@@ -24,6 +24,7 @@ pub mod form;
 pub mod geo;
 pub mod id;
 pub mod image;
+pub mod invitation;
 pub mod job;
 pub mod label;
 pub mod latency;

@@ -39,6 +39,7 @@ const inside = async (dialog, name) => press(dialog.getByRole("button", { name, 
 
 const secrets = shows(/^\/v1\/apps\/hello\/secrets$/, () => [{ ...SAMPLES.secret, app: "hello" }]);
 const schedules = shows(/^\/v1\/schedules$/, () => [SAMPLES.schedule]);
+const invited = shows(/^\/v1\/users$/, (rows) => rows.map((user) => (user.name === "vera" ? { ...user, invited_until: Date.now() + DAY } : user)));
 const tokens = shows(/^\/v1\/tokens$/, () => [{ ...SAMPLES.token, created_at: Date.now(), expires_at: Date.now() + DAY }]);
 
 // A time is typed into the last stage, so that what is drawn differs from what is deployed.
@@ -57,6 +58,14 @@ export const OPENERS = [
     await press(summary);
     return summary;
   } },
+  { file: "pages/access/Invite.tsx", title: "Invite a user", at: "/access?tab=users", open: by("Invite a user") },
+  { file: "pages/access/Invite.tsx", title: "Invite vera again", at: "/access?tab=users", with: invited, open: by("Invite vera again") },
+  { file: "pages/access/Invite.tsx", title: "Invitation for ann", at: "/access?tab=users",
+    with: answers("POST", /^\/v1\/invitations$/, { token: `fdn-invite.616e6e.${"0123456789abcdef".repeat(4)}`, info: { user: "ann", created_at: Date.now(), created_by: "admin", expires_at: Date.now() + DAY } }),
+    open: then("Invite a user", async (dialog) => {
+      await dialog.getByLabel("Name", { exact: true }).fill("ann");
+      await inside(dialog, "Make the link");
+    }) },
   { file: "pages/access/Members.tsx", title: "Add a member to default", at: "/access", open: by("Add a member") },
   { file: "pages/access/SigningKeys.tsx", title: "Add a signing key", at: "/access?tab=signing", open: by("Add a key") },
   { file: "pages/access/SigningKeys.tsx", title: "Remove release?", at: "/access?tab=signing", with: shows(/\/signing-keys$/, () => [SAMPLES.key]), open: by("Remove release") },

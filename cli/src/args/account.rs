@@ -162,6 +162,8 @@ pub struct UserArgs {
 pub enum UserCommand {
     /// Make a user; the password is asked for, or read from standard input
     Create(CreateUserArgs),
+    /// Invite a user, who chooses the password: prints a link that is good once
+    Invite(InviteUserArgs),
     /// List the users
     List(ShowArgs),
     /// Give or take a role in the network
@@ -211,6 +213,29 @@ pub struct CreateUserArgs {
     /// Without a password: the first login with the identity provider under this name becomes this user
     #[arg(long, conflicts_with = "password_file")]
     pub oidc: bool,
+    /// How to print the result.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Which network.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
+/// Arguments of `fdn user invite`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  fdn user invite ann > ann.link
+  fdn login https://fdn.example.org --invitation-file ann.link")]
+pub struct InviteUserArgs {
+    /// The user's name; who was invited before is invited again, and the last invitation ends
+    pub name: UserName,
+    /// A role in the network: admin (everything) or operator (machines)
+    #[arg(long, value_enum, value_name = "ROLE", default_value = "none")]
+    pub network_role: RoleArg,
+    /// How long the invitation is good for
+    #[arg(long, value_name = "DURATION", default_value = "72h")]
+    pub ttl: DurationMs,
     /// How to print the result.
     #[command(flatten)]
     pub output: OutputArgs,

@@ -34,9 +34,9 @@ use crate::exit::TABLE as EXIT_CODES;
 pub use crate::up::args::UpArgs;
 pub use account::{
     ApiTokenArgs, ApiTokenCommand, AuditArgs, CreateApiTokenArgs, CreateTenantArgs, CreateUserArgs,
-    ListArgs, MemberArgs, MemberCommand, OneTenantArgs, OneUserArgs, PasswordArgs, PutMemberArgs,
-    RemoveMemberArgs, RenameTenantArgs, RevokeApiTokenArgs, RoleArg, TenantArgs, TenantCommand,
-    UserArgs, UserCommand, UserRoleArgs,
+    InviteUserArgs, ListArgs, MemberArgs, MemberCommand, OneTenantArgs, OneUserArgs, PasswordArgs,
+    PutMemberArgs, RemoveMemberArgs, RenameTenantArgs, RevokeApiTokenArgs, RoleArg, TenantArgs,
+    TenantCommand, UserArgs, UserCommand, UserRoleArgs,
 };
 pub use apply::ApplyArgs;
 pub use apps::{
@@ -206,7 +206,7 @@ pub enum Command {
     Tenant(TenantArgs),
     /// See and change who may do what in a tenant
     Member(MemberArgs),
-    /// Make and disable users, set passwords
+    /// Make, invite and disable users, set passwords
     User(UserArgs),
     /// Make, list and take back API tokens for tools
     Token(ApiTokenArgs),
@@ -246,6 +246,9 @@ pub struct LoginArgs {
     /// File holding the password; without it, it is asked for, or read from standard input if that is no terminal
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub password_file: Option<PathBuf>,
+    /// File holding an invitation, as `fdn user invite` printed it: the password is chosen by this, for the user who was invited
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "user")]
+    pub invitation_file: Option<PathBuf>,
     /// The name to save this network under; made from the URL if not given
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,

@@ -5,6 +5,7 @@ use fdn_core::account::{
     CreatedApiToken, MemberInfo, PutMember, SetPassword, TenantInfo, TenantRef, UpdateTenant,
     UpdateUser, UserInfo, WhoAmI,
 };
+use fdn_core::invitation::{AcceptInvitation, AcceptedInvitation, CreatedInvitation, InviteUser};
 use fdn_core::{ApiTokenId, UserName};
 use reqwest::Method;
 
@@ -97,6 +98,27 @@ impl Client {
     /// As [`Self::network`].
     pub async fn create_user(&self, wish: &CreateUser) -> Result<UserInfo, CliError> {
         read(self.request(Method::POST, &["v1", "users"])?.json(wish)).await
+    }
+
+    /// Invites a user.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn invite_user(&self, wish: &InviteUser) -> Result<CreatedInvitation, CliError> {
+        let request = self.request(Method::POST, &["v1", "invitations"])?;
+        read(request.json(wish)).await
+    }
+
+    /// Accepts an invitation.
+    ///
+    /// # Errors
+    /// As [`Self::login`].
+    pub async fn accept_invitation(
+        &self,
+        request: &AcceptInvitation,
+    ) -> Result<AcceptedInvitation, CliError> {
+        let path = ["v1", "invitations", "accept"];
+        read(self.open(Method::POST, &path).json(request)).await
     }
 
     /// All users.

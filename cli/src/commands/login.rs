@@ -2,8 +2,11 @@
 
 use std::path::PathBuf;
 
+use fdn_core::Timestamp;
+use fdn_core::account::SessionKind;
 use fdn_core::api::LoginRequest;
-use fdn_service::secret::Secret;
+use fdn_core::invitation::{AcceptInvitation, Invitation};
+use fdn_service::secret::{self, Secret};
 use url::Url;
 
 use crate::args::LoginArgs;
@@ -29,13 +32,11 @@ pub async fn run(
     let (name, controller) = whom(args, env, &store)?;
     let ca_file = ca_file(args, env, &store, &controller)?;
     let client = Client::new(&Target::of(controller.clone(), None, ca_file.clone()))?;
-    let password = input::password(args.password_file.as_deref(), &args.user, &client.place())?;
-    let request = LoginRequest {
-        user: args.user.clone(),
-        password: password.expose().to_owned(),
-    };
-    let session = client.login(&request).await?;
-    let token = Secret::new(session.token);
+    let Session {
+        user,
+        token,
+        expires_at,
+    } = session(args, &client).await?;
     let target = Target::of(controller.clone(), Some(token.clone()), ca_file.clone());
     let network = Client::new(&target)?.network().await?;
     let mut config = store.load()?;
@@ -46,7 +47,7 @@ pub async fn run(
         .and_then(|c| c.data_dir.clone());
     let context = Context {
         controller,
-        user: Some(args.user.clone()),
+        user: Some(user.clone()),
         zone: Some(network.zone),
         dns: network.dns,
         gateway_port: Some(network.gateway_port),
@@ -59,11 +60,53 @@ pub async fn run(
     store.save_token(&name, &token)?;
     store.save(&config)?;
     console.line(&format!(
-        "logged in to {} as {} until {}; context {name} is now the current one",
+        "logged in to {} as {user} until {}; context {name} is now the current one",
         client.place(),
-        args.user,
-        time(session.expires_at)
+        time(expires_at)
     ))
+}
+
+/// A session that began.
+struct Session {
+    user: String,
+    token: Secret,
+    expires_at: Timestamp,
+}
+
+/// Begins a session by a password, or by an invitation and the password that is chosen now.
+async fn session(args: &LoginArgs, client: &Client) -> Result<Session, CliError> {
+    let password = |user: &str| {
+        let typed = input::password(args.password_file.as_deref(), user, &client.place())?;
+        Ok::<_, CliError>(typed.expose().to_owned())
+    };
+    let Some(file) = &args.invitation_file else {
+        let request = LoginRequest {
+            user: args.user.clone(),
+            password: password(&args.user)?,
+        };
+        let begun = client.login(&request).await?;
+        return Ok(Session {
+            user: request.user,
+            token: Secret::new(begun.token),
+            expires_at: begun.expires_at,
+        });
+    };
+    let invitation: Invitation = secret::read(file)?.expose().parse()?;
+    let request = AcceptInvitation {
+        token: invitation.expose(),
+        password: password(&format!("{}, the new one,", invitation.user()))?,
+        kind: SessionKind::Bearer,
+    };
+    let accepted = client.accept_invitation(&request).await?;
+    let token = accepted.token.ok_or_else(|| CliError::Answer {
+        url: client.place(),
+        reason: "it holds no token".to_owned(),
+    })?;
+    Ok(Session {
+        user: accepted.user.to_string(),
+        token: Secret::new(token),
+        expires_at: accepted.expires_at,
+    })
 }
 
 /// The name of the context and its controller.

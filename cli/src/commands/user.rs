@@ -1,16 +1,21 @@
 //! `fdn user`: passwords come from a file, the terminal or standard input, never from the command line.
 
 use fdn_core::account::{ChangePassword, CreateUser, SetPassword, UpdateUser, UserInfo};
+use fdn_core::invitation::{CreatedInvitation, Invitation, InviteUser};
 use fdn_core::{NetworkRole, Timestamp, UserName};
+use serde::Serialize;
 
-use super::client;
 use super::tenant::{done, list};
-use crate::args::{ConnectArgs, CreateUserArgs, OutputArgs, PasswordArgs, UserCommand};
+use super::{client, target};
+use crate::args::{
+    ConnectArgs, CreateUserArgs, InviteUserArgs, OutputArgs, PasswordArgs, UserCommand,
+};
+use crate::client::Client;
 use crate::console::Console;
 use crate::environment::Environment;
 use crate::error::CliError;
 use crate::input;
-use crate::output::{Row, age};
+use crate::output::{Format, Report, Row, age};
 
 /// Runs the command.
 ///
@@ -23,6 +28,7 @@ pub async fn run(
 ) -> Result<(), CliError> {
     match command {
         UserCommand::Create(args) => create(args, env, console).await,
+        UserCommand::Invite(args) => invite(args, env, console).await,
         UserCommand::List(args) => {
             let rows = client(&args.connect, env)?.users().await?;
             list(args.output, &rows, "there is no user", console)
@@ -88,6 +94,59 @@ async fn create(
     done(args.output, made, &said, console)
 }
 
+async fn invite(
+    args: &InviteUserArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
+    let target = target(&args.connect, env)?;
+    let client = Client::new(&target)?;
+    let wish = InviteUser {
+        name: args.name.clone(),
+        network_role: fdn_core::account::NewNetworkRole::from(args.network_role).role(),
+        ttl: args.ttl,
+    };
+    let made = client.invite_user(&wish).await?;
+    let invited = Invited {
+        made: &made,
+        place: &client.place(),
+    };
+    // The link alone on standard output, so that it can be written to a file.
+    console.report(args.output.output, &invited)?;
+    if args.output.output == Format::Table {
+        let trusting = target.ca_file.map_or("", |_| " --ca-file FILE");
+        console.note(&format!(
+            "{} chooses a password there, once, within {}; the link is not shown again\n\
+             without a browser: fdn login {} --invitation-file FILE{trusting}",
+            args.name,
+            args.ttl,
+            client.place()
+        ));
+    }
+    Ok(())
+}
+
+/// An invitation that was made.
+#[derive(Serialize)]
+#[serde(transparent)]
+pub struct Invited<'a> {
+    /// As the API answers.
+    pub made: &'a CreatedInvitation,
+    /// The address of the controller, where its console stands.
+    #[serde(skip)]
+    pub place: &'a str,
+}
+
+impl Report for Invited<'_> {
+    fn text(&self, _: bool) -> String {
+        format!("{}{}#{}\n", self.place, Invitation::PAGE, self.made.token)
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec![self.made.info.user.to_string()]
+    }
+}
+
 async fn change(
     user: &UserName,
     wish: &UpdateUser,
@@ -97,7 +156,8 @@ async fn change(
 ) -> Result<(), CliError> {
     let info = client(connect, env)?.update_user(user, wish).await?;
     let role = info.network_role.map_or("none", NetworkRole::as_str);
-    let said = format!("{}: {}, network role {role}", info.name, state(&info));
+    let state = state(&info, fdn_service::now());
+    let said = format!("{}: {state}, network role {role}", info.name);
     done(output, info, &said, console)
 }
 
@@ -127,10 +187,12 @@ async fn password(
     console.line("changed your password; your other sessions have ended")
 }
 
-fn state(info: &UserInfo) -> &'static str {
-    match info.disabled_at {
-        Some(_) => "disabled",
-        None => "active",
+fn state(info: &UserInfo, now: Timestamp) -> &'static str {
+    match (info.disabled_at, info.invited_until) {
+        (Some(_), _) => "disabled",
+        (None, None) => "active",
+        (None, Some(until)) if now < until => "invited",
+        (None, Some(_)) => "invitation over",
     }
 }
 
@@ -142,12 +204,16 @@ impl Row for UserInfo {
     fn cells(&self, now: Timestamp) -> Vec<String> {
         vec![
             self.name.to_string(),
-            state(self).to_owned(),
+            state(self, now).to_owned(),
             self.network_role
                 .map_or("-", NetworkRole::as_str)
                 .to_owned(),
             age(self.created_at, now),
-            age(self.password_changed_at, now),
+            match self.invited_until {
+                // Nobody has chosen one.
+                Some(_) => "-".to_owned(),
+                None => age(self.password_changed_at, now),
+            },
         ]
     }
 

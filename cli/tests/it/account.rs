@@ -1,8 +1,14 @@
 //! What the commands about accounts print, as golden files, and what they send.
 
+use clap::Parser as _;
+use fdn_cli::args::Cli;
 use fdn_cli::commands::tenant::DescribedTenant;
+use fdn_cli::commands::user::Invited;
 use fdn_cli::exit::Exit;
 use fdn_core::account::{ApiTokenInfo, AuditRecord, MemberInfo, TenantInfo, UserInfo};
+use fdn_core::invitation::{
+    AcceptInvitation, AcceptedInvitation, CreatedInvitation, InvitationInfo,
+};
 use fdn_core::repository::{SignaturePolicy, StorageUse};
 use fdn_core::{ErrorCode, NetworkRole, Right, TenantRole, Timestamp};
 
@@ -12,6 +18,10 @@ use crate::support::{Fake, Home, Reply};
 
 fn ago(seconds: u64) -> Timestamp {
     Timestamp(NOW.0 - seconds * 1000)
+}
+
+fn hence(seconds: u64) -> Timestamp {
+    Timestamp(NOW.0 + seconds * 1000)
 }
 
 fn tenants() -> Vec<TenantInfo> {
@@ -51,18 +61,33 @@ fn members() -> Vec<MemberInfo> {
 }
 
 fn users() -> Vec<UserInfo> {
-    let user = |name: &str, network_role, disabled_at| UserInfo {
+    let user = |name: &str, network_role, disabled_at, invited_until| UserInfo {
         name: parse(name),
         network_role,
         created_at: ago(90_000),
         disabled_at,
         password_changed_at: ago(60),
+        invited_until,
         generation: 1,
     };
     vec![
-        user("admin", Some(NetworkRole::Admin), None),
-        user("bob", None, Some(ago(5))),
+        user("admin", Some(NetworkRole::Admin), None, None),
+        user("bob", None, Some(ago(5)), None),
+        user("eve", Some(NetworkRole::Operator), None, Some(hence(3600))),
+        user("fay", None, None, Some(ago(5))),
     ]
+}
+
+fn invitation() -> CreatedInvitation {
+    CreatedInvitation {
+        token: format!("fdn-invite.657665.{}", "ab".repeat(32)),
+        info: InvitationInfo {
+            user: parse("eve"),
+            created_at: ago(60),
+            created_by: "admin".to_owned(),
+            expires_at: hence(3600),
+        },
+    }
 }
 
 fn tokens() -> Vec<ApiTokenInfo> {
@@ -114,6 +139,11 @@ fn lists_of_accounts_are_printed_as_reviewed() {
     check("users", &listing(&users()));
     check("api-tokens", &listing(&tokens()));
     check("audit", &listing(&audit()));
+    let invited = Invited {
+        made: &invitation(),
+        place: "https://fdn.example.org",
+    };
+    check("invitation", &invited);
     let tenant = DescribedTenant {
         tenant: tenants().remove(0),
         members: members(),
@@ -151,7 +181,7 @@ async fn lists_are_read_to_their_last_page() {
     let ran = home.fdn(&["user", "list", "-o", "name"]).await;
     assert_eq!(
         (ran.exit, ran.out.as_str()),
-        (Exit::Ok, "admin\nbob\n"),
+        (Exit::Ok, "admin\nbob\neve\nfay\n"),
         "{}",
         ran.err
     );
@@ -179,6 +209,7 @@ async fn what_is_typed_is_what_is_sent() {
             Reply::json(&serde_json::json!({ "token": "fdn_1_s3cret", "info": tokens()[0] }))
         }
         "/v1/users" => Reply::json(&users()[1]),
+        "/v1/invitations" => Reply::json(&invitation()),
         path if path.starts_with("/v1/audit?limit=7&actor=ann&since=") => Reply::json(&audit()),
         _ => Reply::Full(204, Vec::new(), Vec::new()),
     })
@@ -221,6 +252,18 @@ async fn what_is_typed_is_what_is_sent() {
         ),
         (
             vec![
+                "user",
+                "invite",
+                "eve",
+                "--network-role",
+                "operator",
+                "--ttl",
+                "24h",
+            ],
+            "/invitation#fdn-invite.657665.abab",
+        ),
+        (
+            vec![
                 "audit", "--limit", "7", "--actor", "ann", "--since", "1h", "-o", "name",
             ],
             "0000",
@@ -239,7 +282,7 @@ async fn what_is_typed_is_what_is_sent() {
         })
         .collect();
     assert_eq!(
-        sent[..8],
+        sent[..9],
         [
             r#"POST /v1/tenants {"name":"shop","owner":"ann"}"#,
             r#"PATCH /v1/tenants/shop {"suspended":true}"#,
@@ -249,6 +292,90 @@ async fn what_is_typed_is_what_is_sent() {
             r#"DELETE /v1/tokens/fdn_00000000000000000000000000000001 "#,
             r#"POST /v1/users {"name":"bob","password":"correct horse","oidc":false}"#,
             r#"PUT /v1/users/bob/password {"password":"correct horse"}"#,
+            r#"POST /v1/invitations {"name":"eve","network_role":"operator","ttl":"24h"}"#,
         ]
     );
+}
+
+#[tokio::test]
+async fn the_link_stands_alone_where_it_can_be_written_to_a_file() {
+    let fake = Fake::start(|_, _| Reply::json(&invitation())).await;
+    let home = Home::logged_in(&fake.url());
+    let ran = home.fdn(&["user", "invite", "eve"]).await;
+    let link = format!("{}/invitation#{}\n", fake.url(), invitation().token);
+    assert_eq!((ran.exit, ran.out), (Exit::Ok, link), "{}", ran.err);
+    let typed = format!("fdn login {} --invitation-file FILE", fake.url());
+    assert!(
+        ran.err.contains(&typed) && ran.err.contains("within 72h"),
+        "{}",
+        ran.err
+    );
+    let ran = home.fdn(&["user", "invite", "eve", "-o", "name"]).await;
+    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("eve\n", ""));
+}
+
+#[tokio::test]
+async fn whoever_was_invited_chooses_a_password_and_is_logged_in() {
+    let fake = Fake::start(|request, _| match request.path.as_str() {
+        "/v1/invitations/accept" => {
+            let wish: AcceptInvitation = serde_json::from_slice(&request.body).expect("a wish");
+            match wish.password.as_str() {
+                "correct horse" => Reply::json(&AcceptedInvitation {
+                    user: parse("eve"),
+                    token: Some("token-of-eve".to_owned()),
+                    expires_at: Timestamp(1),
+                }),
+                _ => Reply::problem(ErrorCode::InvitationExpired, "the invitation ended 2h ago"),
+            }
+        }
+        "/v1/network" => Reply::json(&sample::network()),
+        other => Reply::problem(ErrorCode::NotFound, other),
+    })
+    .await;
+    let home = Home::new();
+    let token = invitation().token;
+    let link = home.file("link", format!("{}/invitation#{token}\n", fake.url()));
+    let cut = home.file("cut", &token[..token.len() - 1]);
+    let (right, wrong) = (
+        home.file("right", "correct horse\n"),
+        home.file("wrong", "wrong\n"),
+    );
+    let url = fake.url();
+    let login = |link: &str, password: &str| {
+        let args = [
+            "login",
+            &url,
+            "--invitation-file",
+            link,
+            "--password-file",
+            password,
+            "--context",
+            "work",
+        ];
+        args.map(str::to_owned)
+    };
+    let run = async |args: [String; 8]| {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        home.fdn(&args).await
+    };
+    let broken = run(login(&cut, &right)).await;
+    assert_eq!(broken.exit, Exit::Usage, "{broken:?}");
+    assert!(!broken.err.contains("abab"), "{}", broken.err);
+    assert!(fake.requests().is_empty(), "nothing was sent");
+    let over = run(login(&link, &wrong)).await;
+    assert_eq!(over.exit, Exit::Denied, "{over:?}");
+    assert!(over.err.contains("ended 2h ago"), "{}", over.err);
+    assert_eq!(home.read(".config/fdn/tokens/work"), "");
+    let ran = run(login(&link, &right)).await;
+    assert_eq!(ran.exit, Exit::Ok, "{ran:?}");
+    assert!(ran.out.contains("as eve"), "{}", ran.out);
+    assert_eq!(home.read(".config/fdn/tokens/work"), "token-of-eve");
+    let body = String::from_utf8(fake.requests()[1].body.clone()).expect("text");
+    assert_eq!(
+        body,
+        format!(r#"{{"token":"{token}","password":"correct horse","kind":"bearer"}}"#)
+    );
+    // The invitation says whose it is.
+    let both = ["fdn", "login", "--invitation-file", "x", "--user", "eve"];
+    assert!(Cli::try_parse_from(both).is_err());
 }

@@ -157,9 +157,10 @@ async fn the_whole_life_of_an_app_on_an_embedded_network() {
     .await;
     two_on_one_directory(&network);
 
+    invited(&network);
     // The password that was printed is the right one.
     let file = network.home.file("password", &first_password);
-    network.ok(&["login", "--password-file", &file]);
+    network.ok(&["login", "--context", "local", "--password-file", &file]);
     assert!(network.fdn(&["doctor"]).out.contains("6 of 6 alive"));
 
     let stopped = process.stop(STOP).expect("SIGTERM ends it");
@@ -192,6 +193,24 @@ async fn the_whole_life_of_an_app_on_an_embedded_network() {
     drop(follower);
     rolled_back_and_deleted(&network);
     process.stop(STOP).expect("SIGTERM ends it");
+}
+
+/// Somebody is invited, chooses a password by the link, and looks at what there is.
+fn invited(network: &Network) {
+    let link = network.ok(&["user", "invite", "ann"]);
+    let link = network.home.file("link", link);
+    network.ok(&["member", "set", "default", "ann", "viewer"]);
+    assert!(network.ok(&["user", "list"]).contains("invited"));
+    let chosen = network.home.file("chosen", "chosen by ann herself\n");
+    let accept = ["login", "--context", "ann", "--invitation-file", &link];
+    let accept = [&accept[..], &["--password-file", &chosen]].concat();
+    assert!(network.ok(&accept).contains("as ann until"));
+    assert!(network.ok(&["list", "-o", "name"]).contains("hello"));
+    let refused = network.fdn(&["user", "list"]);
+    assert_eq!(refused.code, Some(3), "{}", refused.err);
+    let again = network.fdn(&accept);
+    assert_eq!(again.code, Some(3), "{}", again.err);
+    assert!(again.err.contains("used already"), "{}", again.err);
 }
 
 /// A job runs on the embedded network as on any other; a schedule is kept.

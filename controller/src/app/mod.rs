@@ -24,6 +24,7 @@ pub mod events;
 pub mod explain;
 pub mod fleet;
 pub mod idempotency;
+pub mod invitation;
 pub mod job;
 pub mod job_change;
 pub mod join_token;

@@ -7,18 +7,18 @@ use fdn_core::api::LoginRequest;
 use fdn_core::{SessionId, Timestamp, UserName};
 use serde_json::json;
 use sqlx::AnyConnection;
-use std::net::IpAddr;
 use tracing::info;
 
 use super::access::Person;
 use super::actor::Actor;
-use super::login::{hash_chosen, prove, random_password};
+use super::login::{address, hash_chosen, hash_unknown, prove};
 use super::precondition::{Precondition, tag};
 use crate::Error;
 use crate::state::State;
 use crate::store::api_token::api_token_revoke;
 use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::in_transaction;
+use crate::store::invitation::{invitation_delete, invitation_end};
 use crate::store::oidc::user_invite;
 use crate::store::revision::revision_lock;
 use crate::store::session::{session_delete, session_delete_others, session_list};
@@ -57,11 +57,10 @@ pub(super) async fn present(
 /// When the name is taken, the password is not accepted, or the store fails.
 pub async fn create(state: &State, actor: &Actor, wish: &CreateUser) -> Result<UserInfo, Error> {
     let now = fdn_service::now();
-    let password = match wish.oidc && wish.password.is_empty() {
-        true => random_password()?.expose().to_owned(),
-        false => wish.password.clone(),
+    let hash = match wish.oidc && wish.password.is_empty() {
+        true => hash_unknown(state).await?,
+        false => hash_chosen(state, wish.password.clone()).await?,
     };
-    let hash = hash_chosen(state, password).await?;
     let row = UserRow::new(wish.name.clone(), wish.network_role, hash, now);
     in_transaction!(state.store, tx => {
         if !user_insert(&mut tx, &row).await? {
@@ -96,7 +95,7 @@ pub async fn get(state: &State, user: &UserName) -> Result<UserInfo, Error> {
     Ok(row.info)
 }
 
-/// Disables or enables a user, or changes the network role. A disabled user's sessions and API tokens end in the same step.
+/// Disables or enables a user, or changes the network role. A disabled user's sessions, API tokens and invitation end in the same step.
 ///
 /// # Errors
 /// When there is none, the user has changed, no admin would be left, or the store fails.
@@ -132,6 +131,7 @@ pub async fn update(
         if disabled_at.is_some() {
             session_delete_others(&mut tx, user, None).await?;
             api_token_revoke(&mut tx, user, None, now).await?;
+            invitation_end(&mut tx, user, now).await?;
         }
         let state = |info: &UserInfo| {
             json!({ "network_role": info.network_role, "disabled_at": info.disabled_at }).to_string()
@@ -148,7 +148,7 @@ pub async fn update(
     Ok(updated)
 }
 
-/// Sets somebody's password. Their sessions end; their API tokens go on.
+/// Sets somebody's password. Their sessions end, and an invitation; their API tokens go on.
 ///
 /// # Errors
 /// When there is no such user, the password is not accepted, or the store fails.
@@ -175,8 +175,7 @@ pub async fn change_password(
         user: person.name.to_string(),
         password: wish.current,
     };
-    let address = actor.address.unwrap_or(IpAddr::from([127, 0, 0, 1]));
-    prove(state, request, address, fdn_service::now()).await?;
+    prove(state, request, address(actor), fdn_service::now()).await?;
     let session = person.credential.session();
     write_password(state, actor, &person.name, wish.password, session).await
 }
@@ -194,6 +193,7 @@ async fn write_password(
         present(&mut tx, user).await?;
         user_set_password(&mut tx, user, &hash, now).await?;
         session_delete_others(&mut tx, user, stays).await?;
+        invitation_delete(&mut tx, user).await?;
         Ok::<_, Error>(audit_insert(&mut tx, &audit(actor, user, "user.password", now)).await?)
     })?;
     info!(%user, %actor, "a password was set");

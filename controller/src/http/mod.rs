@@ -19,6 +19,7 @@ mod env;
 mod error;
 mod events;
 mod fleet;
+mod invitations;
 mod job;
 mod look;
 mod machines;
@@ -123,6 +124,8 @@ operations! {
     users::user_update => Some(Right::Administer),
     users::user_password => Some(Right::Administer),
     removal::user_delete => Some(Right::Administer),
+    invitations::invitation_create => Some(Right::Administer),
+    invitations::invitation_accept => None,
     people::network_get => Some(Right::LookNetwork),
     people::app_list => Some(Right::Look),
     people::app_deploy => Some(Right::Deploy),

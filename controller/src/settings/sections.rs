@@ -207,6 +207,8 @@ pub struct AccountSettings {
     pub api_token_ttl_max: DurationMs,
     /// The most API tokens of one user that count at the same time.
     pub api_tokens_per_user: u64,
+    /// The longest life of an invitation.
+    pub invitation_ttl_max: DurationMs,
     /// The least characters of a password.
     pub password_min: usize,
     /// Unknown tokens from one address, within `login_window`, before the next one must wait.
@@ -232,6 +234,7 @@ impl Default for AccountSettings {
             tokens_per_user: 100,
             api_token_ttl_max: DurationMs::from_secs(366 * 86_400),
             api_tokens_per_user: 100,
+            invitation_ttl_max: DurationMs::from_secs(720 * 3600),
             password_min: 12,
             token_attempts: 200,
             login_attempts: 5,

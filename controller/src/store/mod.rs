@@ -29,6 +29,7 @@ pub mod enrolment;
 mod error;
 pub mod event;
 pub mod idempotency;
+pub mod invitation;
 pub mod job;
 pub mod job_look;
 pub mod job_schedule;

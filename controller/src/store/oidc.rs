@@ -67,6 +67,21 @@ pub async fn user_is_invited(
     Ok(number(&row, "n")? > 0)
 }
 
+/// Whether a user logs in with the provider: was made for it, or by it.
+///
+/// # Errors
+/// When the database fails.
+pub async fn user_is_of_provider(
+    connection: &mut AnyConnection,
+    user: &UserName,
+) -> Result<bool, StoreError> {
+    let row = sqlx::query("SELECT COUNT(*) AS n FROM users WHERE name = $1 AND oidc = 1")
+        .bind(user.as_str())
+        .fetch_one(connection)
+        .await?;
+    Ok(number(&row, "n")? > 0)
+}
+
 /// Lets a user become a provider's user.
 ///
 /// # Errors

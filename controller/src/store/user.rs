@@ -33,6 +33,7 @@ impl UserRow {
                 created_at: now,
                 disabled_at: None,
                 password_changed_at: now,
+                invited_until: None,
                 generation: 1,
             },
             password_hash,
@@ -44,7 +45,9 @@ impl UserRow {
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT name, network_role, password_hash, created_at, disabled_at, password_changed_at, generation FROM users ",
+            "SELECT name, network_role, password_hash, created_at, disabled_at, password_changed_at, generation, ",
+            "(SELECT i.expires_at FROM invitations i WHERE i.user_name = users.name ",
+            "AND i.password_changed_at = users.password_changed_at) AS invited_until FROM users ",
             $rest
         )
     };
@@ -58,6 +61,7 @@ fn user(row: &AnyRow) -> Result<UserRow, StoreError> {
             created_at: Timestamp(number(row, "created_at")?),
             disabled_at: time_or_none(row, "disabled_at")?,
             password_changed_at: Timestamp(number(row, "password_changed_at")?),
+            invited_until: time_or_none(row, "invited_until")?,
             generation: number(row, "generation")?,
         },
         password_hash: row.try_get("password_hash")?,
@@ -198,6 +202,7 @@ pub async fn user_delete(
     for query in [
         "DELETE FROM idempotency WHERE caller = $1",
         "DELETE FROM oidc_identities WHERE user_name = $1",
+        "DELETE FROM invitations WHERE user_name = $1",
         "DELETE FROM sessions WHERE user_name = $1",
         "DELETE FROM api_tokens WHERE user_name = $1",
         "DELETE FROM users WHERE name = $1",

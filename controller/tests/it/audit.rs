@@ -100,6 +100,7 @@ async fn every_write_leaves_one_entry(backend: Backend) {
     };
     apps::apps(&mut walk, &dns).await;
     accounts(&mut walk).await;
+    invitations(&mut walk).await;
     machines(&mut walk).await;
     billing(&mut walk).await;
     apps::repository(&mut walk).await;
@@ -203,6 +204,26 @@ async fn accounts(walk: &mut Walk<'_>) {
         "/v1/users/ann/password",
         wish,
         "user.password",
+    )
+    .await;
+}
+
+async fn invitations(walk: &mut Walk<'_>) {
+    let wish = json!({ "name": "bob", "ttl": "1h" });
+    let made = walk
+        .admin(
+            "POST /v1/invitations",
+            "/v1/invitations",
+            wish,
+            "invitation.create",
+        )
+        .await;
+    let wish = json!({ "token": made["token"], "password": PASSWORD, "kind": "bearer" });
+    let accept = walk.rig.anonymous(Method::POST, "/v1/invitations/accept");
+    walk.wrote(
+        "POST /v1/invitations/accept",
+        accept.json(&wish),
+        "invitation.accept",
     )
     .await;
 }

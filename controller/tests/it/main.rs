@@ -26,6 +26,7 @@ mod fleet;
 mod forms;
 mod gateway;
 mod heard;
+mod invitations;
 mod jobs;
 mod jobs_shared;
 mod join_tokens;

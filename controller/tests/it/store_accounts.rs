@@ -3,6 +3,10 @@
 use fdn_controller::app::actor::Actor;
 use fdn_controller::store::DEFAULT_TENANT;
 use fdn_controller::store::audit::{AuditEntry, AuditFilter, audit_insert, audit_list};
+use fdn_controller::store::invitation::{
+    InvitationRow, invitation_delete, invitation_end, invitation_get, invitation_put,
+    invitation_take,
+};
 use fdn_controller::store::session::{
     SessionRow, session_delete, session_delete_others, session_find, session_insert, session_list,
     session_touch, session_trim,
@@ -11,6 +15,7 @@ use fdn_controller::store::user::{
     UserRow, user_count, user_get, user_insert, user_list, user_set_password, user_update,
 };
 use fdn_core::account::{SessionKind, UserInfo};
+use fdn_core::invitation::InvitationInfo;
 use fdn_core::{NetworkRole, SessionId, Timestamp, UserName};
 use sqlx::AnyConnection;
 use uuid::Uuid;
@@ -18,7 +23,7 @@ use uuid::Uuid;
 use crate::rig::{Backend, on_both};
 use crate::store::store;
 
-on_both!(users, sessions, the_audit_log);
+on_both!(users, invitations, sessions, the_audit_log);
 
 fn name(text: &str) -> UserName {
     text.parse().expect("user")
@@ -69,6 +74,68 @@ async fn users(backend: Backend) {
         .expect("read");
     assert_eq!(rest.len(), 1);
     assert_ne!(rest[0].info.name, rows[0].info.name);
+}
+
+fn invitation(hash: char, expires_at: u64) -> InvitationRow {
+    InvitationRow {
+        info: InvitationInfo {
+            user: name("ann"),
+            created_at: Timestamp(2),
+            created_by: "admin'; --".to_owned(),
+            expires_at: Timestamp(expires_at),
+        },
+        hash: String::from(hash).repeat(64),
+    }
+}
+
+async fn until(c: &mut AnyConnection) -> Option<Timestamp> {
+    let user = user_get(c, "ann").await.expect("read").expect("there");
+    user.info.invited_until
+}
+
+async fn invitations(backend: Backend) {
+    let (_folder, store) = store(backend).await;
+    let c = &mut *store.read().await.expect("connected");
+    let ann = name("ann");
+    add(c, "ann", None).await;
+    let (one, two) = (invitation('1', 10), invitation('2', 20));
+    assert_eq!(until(c).await, None);
+    invitation_put(c, &one).await.expect("kept");
+    invitation_put(c, &two).await.expect("kept");
+    let found = invitation_get(c, &ann).await.expect("read").expect("there");
+    assert_eq!((found.row, found.disabled_at), (two.clone(), None));
+    assert_eq!(until(c).await, Some(Timestamp(20)));
+    let user = user_get(c, "ann").await.expect("read").expect("there");
+    assert_eq!(user.info.generation, 3, "each one is a change of the user");
+    for (hash, now) in [(&one.hash, 5), (&two.hash, 20)] {
+        let taken = invitation_take(c, &ann, hash, Timestamp(now)).await;
+        assert!(!taken.expect("asked"), "replaced, and over");
+    }
+    for expected in [true, false] {
+        let taken = invitation_take(c, &ann, &two.hash, Timestamp(19)).await;
+        assert_eq!(taken.expect("asked"), expected, "good once");
+    }
+    assert_eq!(until(c).await, None);
+    invitation_put(c, &two).await.expect("kept");
+    invitation_end(c, &ann, Timestamp(7)).await.expect("ended");
+    assert_eq!(until(c).await, Some(Timestamp(7)));
+    invitation_end(c, &ann, Timestamp(9)).await.expect("asked");
+    assert_eq!(until(c).await, Some(Timestamp(7)), "it had ended");
+    user_set_password(c, &ann, "other", Timestamp(8))
+        .await
+        .expect("set");
+    assert_eq!(until(c).await, None, "a password was set since");
+    assert!(invitation_get(c, &ann).await.expect("read").is_none());
+    invitation_delete(c, &ann).await.expect("gone");
+    let mut stranger = two;
+    stranger.info.user = name("nobody");
+    invitation_put(c, &stranger).await.expect("asked");
+    assert!(
+        invitation_get(c, &stranger.info.user)
+            .await
+            .expect("read")
+            .is_none()
+    );
 }
 
 fn session(n: u64, user: &str) -> SessionRow {

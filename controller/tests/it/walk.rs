@@ -139,7 +139,7 @@ fn every_operation_says_its_right() {
     let mut open = Vec::new();
     for operation in &all {
         match operation.scheme.as_deref() {
-            // Whoever logs in, joins or renews brings what shows who they are in the body; how one logs in is told to everybody.
+            // Whoever logs in, was invited, joins or renews brings what shows who they are in the body; how one logs in is told to everybody.
             None => {
                 assert_eq!(operation.right, None, "{}", operation.name());
                 open.push(operation.name());
@@ -151,6 +151,7 @@ fn every_operation_says_its_right() {
     assert_eq!(
         open,
         [
+            "POST /v1/invitations/accept",
             "GET /v1/login",
             "POST /v1/login",
             "POST /v1/nodes/enrol",

@@ -12,7 +12,7 @@ const CLOSED = new Set([
 ]);
 
 // What is done with these takes more too, wherever they stand.
-const DEEDS = /^(Deploy|Upload a function|New version|Roll back|Make current|Set the split|Set a secret|Add a variable|Set|Add|Add a domain|New workflow|Remove the stage|Set text records|Change|Submit a job|New schedule|Send|Run|New cluster|Join a node|Make the token|Drain|Uncordon|Remove|New budget|New price list|Add a member|Add a key|Make a tenant|Make a user|Suspend)$/;
+const DEEDS = /^(Deploy|Upload a function|New version|Roll back|Make current|Set the split|Set a secret|Add a variable|Set|Add|Add a domain|New workflow|Remove the stage|Set text records|Change|Submit a job|New schedule|Send|Run|New cluster|Join a node|Make the token|Drain|Uncordon|Remove|New budget|New price list|Add a member|Add a key|Make a tenant|Make a user|Invite a user|Suspend)$/;
 
 export async function run({ page, browser }) {
   await page.goto("/access?tab=users");

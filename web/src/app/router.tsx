@@ -10,6 +10,7 @@ import { auditRoutes } from "@/pages/audit/routes";
 import { billingRoutes } from "@/pages/billing/routes";
 import { dnsRoutes } from "@/pages/dns/routes";
 import { functionsRoutes } from "@/pages/functions/routes";
+import { invitationRoutes } from "@/pages/invitation/routes";
 import { jobsRoutes } from "@/pages/jobs/routes";
 import { networkRoutes } from "@/pages/network/routes";
 import { overviewRoutes } from "@/pages/overview/routes";
@@ -39,6 +40,7 @@ function onQueryError(error: Error): void {
 
 const tree = rootRoute.addChildren([
   ...signInRoutes,
+  ...invitationRoutes,
   shellRoute.addChildren([
     ...overviewRoutes,
     ...functionsRoutes,

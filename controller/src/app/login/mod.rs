@@ -9,9 +9,10 @@ use fdn_core::account::SessionKind;
 use fdn_core::api::LoginRequest;
 use fdn_core::{NetworkRole, SessionId, TenantRole, Timestamp, UserName};
 use fdn_service::secret::{self, Secret};
+use sqlx::AnyConnection;
 use tracing::{info, warn};
 
-pub use password::{hash_chosen, hash_password};
+pub use password::{hash_chosen, hash_password, hash_unknown};
 pub use throttle::Logins;
 
 use super::access::token_hash;
@@ -49,34 +50,64 @@ pub(super) async fn prove(
         user: name,
         password,
     } = request;
-    let count = |result| state.metrics.logins.with_label_values(&[result]).inc();
     if name.len() > INPUT_MAX || password.len() > INPUT_MAX {
         return Err(Error::BadRequest(format!(
             "user and password have {INPUT_MAX} octets at most"
         )));
     }
-    let wait = state.logins.wait(&name, address, now);
-    if !wait.is_zero() {
-        count("throttled");
-        return Err(Error::TooMany {
-            what: "too many failed logins",
-            after: wait,
-        });
-    }
+    may_try(state, &name, address, now)?;
     let mut connection = state.store.read().await?;
     let found = user_get(&mut connection, &name).await?;
     drop(connection);
     // Of a disabled user nobody learns whether the password was right.
     let found = found.filter(|user| user.info.disabled_at.is_none());
     let Some(user) = check(state, found, password).await? else {
-        state.logins.failed(&name, address, now);
-        count("wrong");
-        warn!(%address, "a login failed");
+        failed(state, &name, address, now);
         return Err(Error::Unauthenticated("user or password is wrong"));
     };
-    state.logins.succeeded(&name, address);
-    count("ok");
+    succeeded(state, &name, address);
     Ok(user)
+}
+
+fn count(state: &State, result: &str) {
+    state.metrics.logins.with_label_values(&[result]).inc();
+}
+
+/// Whether somebody may show now that he is this user, by a password or an invitation.
+///
+/// # Errors
+/// How long to wait, when there were too many failures.
+pub(super) fn may_try(
+    state: &State,
+    user: &str,
+    address: IpAddr,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let after = state.logins.wait(user, address, now);
+    if after.is_zero() {
+        return Ok(());
+    }
+    count(state, "throttled");
+    let what = "too many failed logins";
+    Err(Error::TooMany { what, after })
+}
+
+/// Counts one who was not this user.
+pub(super) fn failed(state: &State, user: &str, address: IpAddr, now: Timestamp) {
+    state.logins.failed(user, address, now);
+    count(state, "wrong");
+    warn!(%address, "a login failed");
+}
+
+/// Counts one who was.
+pub(super) fn succeeded(state: &State, user: &str, address: IpAddr) {
+    state.logins.succeeded(user, address);
+    count(state, "ok");
+}
+
+/// Where somebody logs in from. A connection without an address is one that this process made to itself.
+pub(super) fn address(actor: &Actor) -> IpAddr {
+    actor.address.unwrap_or(IpAddr::from([127, 0, 0, 1]))
 }
 
 /// Exchanges name and password for a session.
@@ -90,17 +121,12 @@ pub async fn login(
     actor: &Actor,
 ) -> Result<Begun, Error> {
     let now = fdn_service::now();
-    // A connection without an address is one that this process made to itself.
-    let address = actor.address.unwrap_or(IpAddr::from([127, 0, 0, 1]));
-    let user = prove(state, request, address, now).await?;
+    let user = prove(state, request, address(actor), now).await?;
     begin_session(state, &user.info.name, kind, actor, now).await
 }
 
-/// Begins a session of somebody who has proven who it is.
-///
-/// # Errors
-/// When the user was disabled meanwhile, or the store fails.
-pub(super) async fn begin_session(
+/// A session of somebody who has proven who it is. It counts once it was kept.
+pub(super) fn new_session(
     state: &State,
     user: &UserName,
     kind: SessionKind,
@@ -123,6 +149,41 @@ pub(super) async fn begin_session(
         last_used_at: now,
         address: actor.address.map(|address| address.to_string()),
     };
+    Ok(Begun { secret, session })
+}
+
+/// Keeps a new session; the least recently used ones of its user make room.
+///
+/// # Errors
+/// When the user was disabled meanwhile, or the store fails.
+pub(super) async fn keep_session(
+    state: &State,
+    connection: &mut AnyConnection,
+    session: &SessionRow,
+) -> Result<(), Error> {
+    let keep = state.settings.accounts.tokens_per_user.saturating_sub(1);
+    session_trim(connection, &session.user, keep, session.created_at).await?;
+    // Not if the user was disabled meanwhile.
+    match user_get(connection, session.user.as_str()).await? {
+        Some(user) if user.info.disabled_at.is_none() => {}
+        _ => return Err(Error::Unauthenticated("user or password is wrong")),
+    }
+    Ok(session_insert(connection, session).await?)
+}
+
+/// Begins a session of somebody who has proven who it is.
+///
+/// # Errors
+/// When the user was disabled meanwhile, or the store fails.
+pub(super) async fn begin_session(
+    state: &State,
+    user: &UserName,
+    kind: SessionKind,
+    actor: &Actor,
+    now: Timestamp,
+) -> Result<Begun, Error> {
+    let begun = new_session(state, user, kind, actor, now)?;
+    let session = &begun.session;
     let entry = AuditEntry {
         at: now,
         actor: actor.known_as(session.user.as_str()),
@@ -134,18 +195,11 @@ pub(super) async fn begin_session(
             serde_json::json!({ "kind": kind, "expires_at": session.expires_at }).to_string(),
         ),
     };
-    let keep = settings.tokens_per_user.saturating_sub(1);
     in_transaction!(state.store, tx => {
-        session_trim(&mut tx, &session.user, keep, now).await?;
-        // Not if the user was disabled meanwhile.
-        match user_get(&mut tx, session.user.as_str()).await? {
-            Some(user) if user.info.disabled_at.is_none() => {}
-            _ => return Err(Error::Unauthenticated("user or password is wrong")),
-        }
-        session_insert(&mut tx, &session).await?;
+        keep_session(state, &mut tx, session).await?;
         Ok::<_, Error>(audit_insert(&mut tx, &entry).await?)
     })?;
-    Ok(Begun { secret, session })
+    Ok(begun)
 }
 
 /// Makes the first user if there is none: an admin of the network who owns the default tenant. Returns the password if it was made here.

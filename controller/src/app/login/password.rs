@@ -59,6 +59,18 @@ pub async fn hash_chosen(state: &State, password: String) -> Result<String, Erro
             "a password has {INPUT_MAX} octets at most"
         )));
     }
+    hash_in_turn(state, password).await
+}
+
+/// The hash of a password that nobody knows, for a user who has none.
+///
+/// # Errors
+/// When the operating system gives no randomness.
+pub async fn hash_unknown(state: &State) -> Result<String, Error> {
+    hash_in_turn(state, random_password()?.expose().to_owned()).await
+}
+
+async fn hash_in_turn(state: &State, password: String) -> Result<String, Error> {
     let turn = turn(state).await?;
     let hashed = tokio::task::spawn_blocking(move || {
         let _turn = turn;

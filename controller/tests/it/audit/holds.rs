@@ -20,7 +20,7 @@ enum Holds {
 use Holds::{Changed, Gone, Made, Secret};
 
 /// For each time that the walk writes.
-const TABLE: [(&str, &[Holds]); 63] = [
+const TABLE: [(&str, &[Holds]); 65] = [
     ("POST /v1/apps/{app}/versions", &[Made, Changed]),
     ("PUT /v1/apps/{app}/secrets/{secret}", &[Made]),
     ("DELETE /v1/apps/{app}/secrets/{secret}", &[Gone]),
@@ -60,6 +60,8 @@ const TABLE: [(&str, &[Holds]); 63] = [
     ("POST /v1/users", &[Made]),
     ("PATCH /v1/users/{user}", &[Changed]),
     ("PUT /v1/users/{user}/password", &[Secret]),
+    ("POST /v1/invitations", &[Made]),
+    ("POST /v1/invitations/accept", &[Made]),
     ("DELETE /v1/users/{user}", &[Gone]),
     ("POST /v1/login", &[Made, Made]),
     ("POST /v1/session", &[Made]),

@@ -3,7 +3,9 @@ import { useState } from "react";
 import { api, body, type Schemas } from "@/api/client";
 import { useSession } from "@/api/session";
 import { useParam } from "@/app/search";
+import { useNow } from "@/app/zone";
 import { Ago, Badge, Button, Card, Check, Confirm, Dialog, Empty, ErrorNotice, Loaded, matches, SearchBox, SelectField, Table, TextField, useToast, useToastError, type Column } from "@/components";
+import { Invite } from "./Invite";
 import { usersQuery, type User } from "./queries";
 
 type NewRole = Schemas["NewNetworkRole"];
@@ -20,10 +22,13 @@ export function Users() {
   const users = useQuery(usersQuery);
   const [filter] = useParam("q");
   const [adding, setAdding] = useState(false);
+  // Somebody new, or one of those who were invited before.
+  const [inviting, setInviting] = useState<User | "new" | null>(null);
   const [deleting, setDeleting] = useState<User | null>(null);
   const [resetting, setResetting] = useState<User | null>(null);
   const queries = useQueryClient();
   const say = useToast();
+  const now = useNow();
   const change = useUserChange();
   const remove = async (user: User) => {
     await body(api.DELETE("/v1/users/{user}", { params: { path: { user: user.name } } }));
@@ -31,7 +36,7 @@ export function Users() {
     say(`${user.name} is deleted`);
   };
   const columns: Column<User>[] = [
-    { id: "name", header: "User", width: "minmax(7rem, 1fr)", sort: (each) => each.name, cell: (each) => <span className="row-tight"><b>{each.name}</b>{each.name === who.user && <Badge tone="accent">you</Badge>}{isOff(each) && <Badge tone="warn" dot>disabled</Badge>}</span> },
+    { id: "name", header: "User", width: "minmax(7rem, 1fr)", sort: (each) => each.name, cell: (each) => <span className="row-tight"><b>{each.name}</b>{each.name === who.user && <Badge tone="accent">you</Badge>}{isOff(each) ? <Badge tone="warn" dot>disabled</Badge> : isInvited(each) && <Badge>{each.invited_until > now ? "invited" : "invitation over"}</Badge>}</span> },
     {
       id: "role", header: "In the network", width: "minmax(8rem, 11rem)", sort: (each) => each.network_role,
       cell: (each) => (
@@ -41,12 +46,14 @@ export function Users() {
       ),
     },
     { id: "since", header: "Since", width: "7rem", sort: (each) => each.created_at, cell: (each) => <Ago at={each.created_at} />, from: 640 },
-    { id: "password", header: "Password set", width: "8rem", sort: (each) => each.password_changed_at, cell: (each) => <Ago at={each.password_changed_at} />, from: 760 },
+    { id: "password", header: "Password set", width: "8rem", sort: (each) => each.password_changed_at, cell: (each) => (isInvited(each) ? "none yet" : <Ago at={each.password_changed_at} />), from: 760 },
     {
       id: "act", header: "", width: "14rem", number: true,
       cell: (each) => (
         <span className="row-tight">
-          <Button small onClick={() => setResetting(each)} aria-label={`Set a password for ${each.name}`}>Password</Button>
+          {isInvited(each)
+            ? <Button small onClick={() => setInviting(each)} aria-label={`Invite ${each.name} again`} disabled={isOff(each)}>Invite</Button>
+            : <Button small onClick={() => setResetting(each)} aria-label={`Set a password for ${each.name}`}>Password</Button>}
           <Button small onClick={() => change.mutate({ user: each.name, next: { disabled: !isOff(each) }, before: { disabled: isOff(each) } })}>{isOff(each) ? "Enable" : "Disable"}</Button>
           <Button small kind="danger" icon="trash" aria-label={`Delete ${each.name}`} onClick={() => setDeleting(each)} />
         </span>
@@ -60,17 +67,23 @@ export function Users() {
           const found = rows.filter((each) => matches(filter, each.name, each.network_role ?? ""));
           return (
             <>
-              <div className="toolbar"><SearchBox label="Filter by name or role" found={found.length} /><span className="end" /><Button icon="plus" kind="primary" onClick={() => setAdding(true)}>Make a user</Button></div>
+              <div className="toolbar"><SearchBox label="Filter by name or role" found={found.length} /><span className="end" /><Button icon="plus" onClick={() => setAdding(true)}>Make a user</Button><Button icon="plus" kind="primary" onClick={() => setInviting("new")}>Invite a user</Button></div>
               <Table label="Users" rows={found} columns={columns} rowKey={(each) => each.name} defaultSort="name" />
             </>
           );
         }}
       </Loaded>
+      {inviting !== null && <Invite {...(inviting === "new" ? {} : { name: inviting.name })} roles={ROLES} onClose={() => setInviting(null)} />}
       {adding && <Add onClose={() => setAdding(false)} />}
       {resetting !== null && <SetPassword user={resetting.name} onClose={() => setResetting(null)} />}
       {deleting !== null && <Confirm title={`Delete ${deleting.name}?`} action="Delete for ever" word={deleting.name} onConfirm={() => remove(deleting)} onClose={() => setDeleting(null)}><p>Memberships, sessions and tokens go too. The audit log keeps the name. This cannot be undone.</p></Confirm>}
     </Card>
   );
+}
+
+/** Whether somebody was invited and has chosen no password yet. */
+function isInvited(user: User): user is User & { invited_until: number } {
+  return user.invited_until !== null && user.invited_until !== undefined;
 }
 
 function isOff(user: User): boolean {
