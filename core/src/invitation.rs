@@ -104,7 +104,7 @@ impl FromStr for Invitation {
 pub struct InviteUser {
     /// The name.
     pub name: UserName,
-    /// What a user who is made may do in the network as a whole, if anything. Of one who was invited before it is the present role, or absent.
+    /// What a new user may do in the network as a whole, if anything. For one who was invited before: the present role, or absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_role: Option<NetworkRole>,
     /// For how long the invitation is good.
@@ -183,7 +183,7 @@ mod tests {
             "fdn-invite..00",
             "",
             &format!("{text}."),
-            // A slash, no octets of UTF-8, half an octet, nothing.
+            // A slash, no bytes of UTF-8, half a byte, nothing.
             &text.replace("616e6e", "2f"),
             &text.replace("616e6e", "ff"),
             &text.replace("616e6e", "616"),

@@ -2,14 +2,14 @@
 import { createSocket } from "node:dgram";
 
 function query(name, [address, length]) {
-  const octets = address.split(".").map(Number).slice(0, Math.ceil(length / 8));
+  const bytes = address.split(".").map(Number).slice(0, Math.ceil(length / 8));
   const labels = name.split(".").flatMap((label) => [label.length, ...Buffer.from(label)]);
-  const subnet = [0, 1, length, 0, ...octets];
+  const subnet = [0, 1, length, 0, ...bytes];
   return Buffer.from([
     // An id, a query that asks for no recursion, one question and one additional record.
     Math.floor(Math.random() * 256), 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1,
     ...labels, 0, 0, 1, 0, 1,
-    // EDNS: the root, type OPT, 1232 octets, and the option of the subnet.
+    // EDNS: the root, type OPT, 1232 bytes, and the option of the subnet.
     0, 0, 41, 4, 208, 0, 0, 0, 0, 0, subnet.length + 4, 0, 8, 0, subnet.length, ...subnet,
   ]);
 }

@@ -1,7 +1,7 @@
 // Every page in light and dark: nothing serious for axe, nothing in the browser's console, nothing wider than the screen.
 import assert from "node:assert/strict";
 import { axe, settled } from "./browser.js";
-import { leave, PAGES, visit } from "./pages.js";
+import { INVITATION, leave, PAGES, visit } from "./pages.js";
 
 const wider = (page) => page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
 
@@ -37,7 +37,7 @@ export async function look({ page, browser }, step) {
   await step("the first view", () => quick(page, browser));
 }
 
-// What somebody sees who is not signed in: the page, with an identity provider too, and after a password that is wrong.
+// What somebody sees who is not signed in: the page, with an identity provider too, after a password that is wrong, and with an invitation.
 async function signedOut(browser, options) {
   const context = await browser.context(options);
   const page = await context.newPage();
@@ -62,6 +62,9 @@ async function signedOut(browser, options) {
     await page.getByRole("alert").waitFor();
   });
   await judge("after a wrong password");
+  await page.goto(INVITATION);
+  await page.getByRole("heading", { name: "Welcome, ann" }).waitFor();
+  await judge("with an invitation");
   await context.close();
   assert.deepEqual([...found, ...browser.faults.slice(before)], []);
 }

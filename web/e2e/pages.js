@@ -93,6 +93,9 @@ export const PAGES = [
   ["not-found", "/nowhere"],
 ];
 
+// What the link of an invitation opens for somebody who is not signed in.
+export const INVITATION = `/invitation#fdn-invite.616e6e.${"0123456789abcdef".repeat(4)}`;
+
 // Opens a page, once nothing is loading any more.
 export async function visit(page, [, path, , instead]) {
   if (instead !== undefined) {

@@ -3,7 +3,7 @@
 import { mkdir } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { settled } from "./browser.js";
-import { leave, PAGES, visit } from "./pages.js";
+import { INVITATION, leave, PAGES, visit } from "./pages.js";
 
 const ELSEWHERE = process.env.PICTURES;
 const FOLDER = ELSEWHERE === undefined ? fileURLToPath(new URL("../../docs/console/", import.meta.url)) : `${ELSEWHERE}/`;
@@ -34,9 +34,11 @@ export async function pictures({ page, browser }) {
     }
     await context.close();
     const stranger = await (await browser.context(options)).newPage();
-    await stranger.goto("/sign-in");
-    await settled(stranger);
-    await stranger.screenshot({ path: `${FOLDER}sign-in${suffix}.png` });
+    for (const [name, path] of [["sign-in", "/sign-in"], ["invitation", INVITATION]]) {
+      await stranger.goto(path);
+      await settled(stranger);
+      await stranger.screenshot({ path: `${FOLDER}${name}${suffix}.png` });
+    }
     await stranger.context().close();
   }
 }

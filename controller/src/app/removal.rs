@@ -52,9 +52,7 @@ pub async fn delete_user(
         }
         user_delete(&mut tx, name).await?;
         if old.network_role == Some(NetworkRole::Admin) && user_count_admins(&mut tx).await? == 0 {
-            return Err(Error::LastOfItsKind(
-                "this is the network's last admin; make somebody else an admin first".to_owned(),
-            ));
+            return Err(user::last_admin());
         }
         let entry = AuditEntry {
             before: Some(json!({ "network_role": old.network_role, "disabled_at": old.disabled_at }).to_string()),

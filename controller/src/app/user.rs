@@ -43,6 +43,14 @@ pub(super) fn audit(
     }
 }
 
+/// Nobody would be left who can give roles.
+pub(super) fn last_admin() -> Error {
+    Error::LastOfItsKind(
+        "this is the network's last admin; make somebody else an admin first (whoever was invited counts once a password is chosen)"
+            .to_owned(),
+    )
+}
+
 pub(super) async fn present(
     connection: &mut AnyConnection,
     user: &UserName,
@@ -124,9 +132,7 @@ pub async fn update(
         }
         user_update(&mut tx, &new).await?;
         if user_count_admins(&mut tx).await? == 0 {
-            return Err(Error::LastOfItsKind(
-                "this is the network's last admin; make somebody else an admin first".to_owned(),
-            ));
+            return Err(last_admin());
         }
         if disabled_at.is_some() {
             session_delete_others(&mut tx, user, None).await?;
@@ -190,6 +196,8 @@ async fn write_password(
     let now = fdn_service::now();
     let hash = hash_chosen(state, password).await?;
     in_transaction!(state.store, tx => {
+        // Of a password that is set and an invitation that is made or accepted at the same time, one comes first, here and for its sessions.
+        revision_lock(&mut tx).await?;
         present(&mut tx, user).await?;
         user_set_password(&mut tx, user, &hash, now).await?;
         session_delete_others(&mut tx, user, stays).await?;

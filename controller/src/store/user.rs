@@ -79,13 +79,14 @@ pub async fn user_count(connection: &mut AnyConnection) -> Result<u64, StoreErro
     number(&row, "n")
 }
 
-/// How many admins of the network are not disabled.
+/// How many admins of the network are not disabled. Whoever was invited and has chosen no password yet cannot log in, and does not count.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn user_count_admins(connection: &mut AnyConnection) -> Result<u64, StoreError> {
     let row = sqlx::query(
-        "SELECT COUNT(*) AS n FROM users WHERE network_role = 'admin' AND disabled_at IS NULL",
+        "SELECT COUNT(*) AS n FROM users WHERE network_role = 'admin' AND disabled_at IS NULL \
+         AND NOT EXISTS (SELECT 1 FROM invitations i WHERE i.user_name = users.name AND i.password_changed_at = users.password_changed_at)",
     )
     .fetch_one(connection)
     .await?;

@@ -18,6 +18,8 @@ on_both!(
     who_is_gone_or_has_a_password_accepts_nothing,
     who_has_a_password_already_is_not_invited,
     of_two_that_accept_at_once_one_does,
+    a_password_that_an_admin_sets_meanwhile_stays,
+    the_network_is_not_left_to_an_admin_who_has_no_password_yet,
     wrong_invitations_are_throttled_like_logins,
     controllers_of_the_release_before_end_invitations_too,
 );
@@ -269,6 +271,45 @@ async fn of_two_that_accept_at_once_one_does(backend: Backend) {
     }
     assert_eq!(chosen.len(), 1, "{chosen:?}");
     rig.login("ann", chosen[0]).await;
+}
+
+/// Whichever of the two comes first, the admin's password is the one that counts, and nobody has a session without it.
+async fn a_password_that_an_admin_sets_meanwhile_stays(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let token = invited(&rig, "ann").await;
+    let set = rig.request(Method::PUT, "/v1/users/ann/password");
+    let set = set.json(&json!({ "password": "set by an admin" }));
+    let accept = accept(&rig, &token, PASSWORD, "bearer");
+    let (set, accepted) = futures::join!(set.send(), accept.send());
+    assert_eq!(set.expect("an answer").status(), 204);
+    let accepted = accepted.expect("an answer");
+    if accepted.status() == StatusCode::OK {
+        let accepted: AcceptedInvitation = accepted.json().await.expect("accepted");
+        let who = rig
+            .anonymous(Method::GET, "/v1/session")
+            .bearer_auth(accepted.token.expect("a token"));
+        assert_eq!(rig.code(who).await, "FDN-2001", "the session has ended");
+    } else {
+        assert_eq!(accepted.status(), StatusCode::FORBIDDEN);
+    }
+    rig.login("ann", "set by an admin").await;
+    let ann: UserInfo = rig.get("/v1/users/ann").await;
+    assert_eq!(ann.invited_until, None);
+}
+
+async fn the_network_is_not_left_to_an_admin_who_has_no_password_yet(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let wish = json!({ "name": "ann", "network_role": "admin", "ttl": "1h" });
+    let made: CreatedInvitation = rig.json(invite(&rig, wish)).await;
+    let change = |wish: &Value| rig.request(Method::PATCH, "/v1/users/admin").json(wish);
+    let demoted = json!({ "network_role": "none" });
+    for wish in [&demoted, &json!({ "disabled": true })] {
+        assert_eq!(rig.code(change(wish)).await, "FDN-2018", "{wish}");
+    }
+    let accept = accept(&rig, &made.token, PASSWORD, "bearer");
+    let _: AcceptedInvitation = rig.json(accept).await;
+    let admin: UserInfo = rig.json(change(&demoted)).await;
+    assert_eq!(admin.network_role, None, "ann can log in now");
 }
 
 async fn wrong_invitations_are_throttled_like_logins(backend: Backend) {

@@ -12,7 +12,8 @@ use fdn_controller::store::session::{
     session_touch, session_trim,
 };
 use fdn_controller::store::user::{
-    UserRow, user_count, user_get, user_insert, user_list, user_set_password, user_update,
+    UserRow, user_count, user_count_admins, user_get, user_insert, user_list, user_set_password,
+    user_update,
 };
 use fdn_core::account::{SessionKind, UserInfo};
 use fdn_core::invitation::InvitationInfo;
@@ -97,14 +98,16 @@ async fn invitations(backend: Backend) {
     let (_folder, store) = store(backend).await;
     let c = &mut *store.read().await.expect("connected");
     let ann = name("ann");
-    add(c, "ann", None).await;
+    add(c, "ann", Some(NetworkRole::Admin)).await;
     let (one, two) = (invitation('1', 10), invitation('2', 20));
     assert_eq!(until(c).await, None);
+    assert_eq!(user_count_admins(c).await.expect("read"), 1);
     invitation_put(c, &one).await.expect("kept");
     invitation_put(c, &two).await.expect("kept");
     let found = invitation_get(c, &ann).await.expect("read").expect("there");
     assert_eq!((found.row, found.disabled_at), (two.clone(), None));
     assert_eq!(until(c).await, Some(Timestamp(20)));
+    assert_eq!(user_count_admins(c).await.expect("read"), 0);
     let user = user_get(c, "ann").await.expect("read").expect("there");
     assert_eq!(user.info.generation, 3, "each one is a change of the user");
     for (hash, now) in [(&one.hash, 5), (&two.hash, 20)] {
@@ -125,6 +128,7 @@ async fn invitations(backend: Backend) {
         .await
         .expect("set");
     assert_eq!(until(c).await, None, "a password was set since");
+    assert_eq!(user_count_admins(c).await.expect("read"), 1);
     assert!(invitation_get(c, &ann).await.expect("read").is_none());
     invitation_delete(c, &ann).await.expect("gone");
     let mut stranger = two;

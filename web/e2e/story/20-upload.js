@@ -13,7 +13,7 @@ async function dropped(page, paths) {
   const contents = paths.map((path) => [basename(path), readFileSync(path).toString("base64")]);
   const dataTransfer = await page.evaluateHandle((all) => {
     const transfer = new DataTransfer();
-    for (const [name, text] of all) transfer.items.add(new File([Uint8Array.from(atob(text), (octet) => octet.charCodeAt(0))], name));
+    for (const [name, text] of all) transfer.items.add(new File([Uint8Array.from(atob(text), (byte) => byte.charCodeAt(0))], name));
     return transfer;
   }, contents);
   const place = page.locator("[data-drop]");

@@ -15,7 +15,7 @@ async function invite(page) {
   const command = await dialog.getByRole("region", { name: "command that accepts it" }).innerText();
   assert.ok(command.startsWith("fdn login ") && !command.includes("fdn-invite"), command);
   await dialog.getByRole("button", { name: "I have copied it" }).click();
-  await page.getByRole("row", { name: /ivan/ }).getByText("invited").waitFor();
+  await page.getByRole("row", { name: /ivan/ }).getByText("invited", { exact: true }).waitFor();
   return new URL(link.trim());
 }
 

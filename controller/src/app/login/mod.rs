@@ -52,7 +52,7 @@ pub(super) async fn prove(
     } = request;
     if name.len() > INPUT_MAX || password.len() > INPUT_MAX {
         return Err(Error::BadRequest(format!(
-            "user and password have {INPUT_MAX} octets at most"
+            "user and password have {INPUT_MAX} bytes at most"
         )));
     }
     may_try(state, &name, address, now)?;

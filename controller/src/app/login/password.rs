@@ -56,7 +56,7 @@ pub async fn hash_chosen(state: &State, password: String) -> Result<String, Erro
     }
     if password.len() > INPUT_MAX {
         return Err(Error::Password(format!(
-            "a password has {INPUT_MAX} octets at most"
+            "a password has {INPUT_MAX} bytes at most"
         )));
     }
     hash_in_turn(state, password).await

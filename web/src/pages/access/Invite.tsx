@@ -33,7 +33,7 @@ export function Invite({ name: known, roles, onClose }: { name?: string; roles: 
     <Dialog title={known === undefined ? "Invite a user" : `Invite ${known} again`} onClose={onClose} onSubmit={() => invite.mutate()} foot={<><Button onClick={onClose}>Cancel</Button><Button type="submit" kind="primary" busy={invite.isPending} disabled={name === ""}>Make the link</Button></>}>
       {known === undefined && <TextField label="Name" value={name} autoComplete="off" autoCapitalize="none" spellCheck={false} onChange={(event) => setName(event.target.value.trim())} />}
       {known === undefined && <SelectField label="In the network" value={role} options={roles} onChange={(event) => setRole(event.target.value as Role)} />}
-      <SelectField label="Good for" hint={known === undefined ? "Who was invited chooses the password." : "The last invitation ends at once."} value={ttl} options={TTLS.map(([value, label]) => ({ value, label }))} onChange={(event) => setTtl(event.target.value)} />
+      <SelectField label="Good for" hint={known === undefined ? "Whoever is invited chooses the password." : "The last invitation ends at once."} value={ttl} options={TTLS.map(([value, label]) => ({ value, label }))} onChange={(event) => setTtl(event.target.value)} />
       <ErrorNotice error={invite.error} />
     </Dialog>
   );

@@ -18,6 +18,6 @@ export function invitationIn(fragment: string): Invitation | null {
   const token = fragment.replace(/^#/, "");
   const name = TOKEN.exec(token)?.[1];
   if (name === undefined) return null;
-  const octets = (name.match(/../g) ?? []).map((digits) => Number.parseInt(digits, 16));
-  return { token, user: new TextDecoder().decode(Uint8Array.from(octets)) };
+  const bytes = (name.match(/../g) ?? []).map((digits) => Number.parseInt(digits, 16));
+  return { token, user: new TextDecoder().decode(Uint8Array.from(bytes)) };
 }
