@@ -304,6 +304,9 @@ impl Shell {
             && !counters.places().is_of(tenant)
         {
             self.parts.metrics.belong(app, tenant);
+            if let Some(instances) = &self.parts.instances {
+                instances.belong(app, tenant);
+            }
         }
     }
 

@@ -1,7 +1,14 @@
-//! What the instances of each app hold of this node's memory, whoever ordered them: a node's word on an app's share.
+//! What the instances of each app and each tenant hold of this node's memory, whoever ordered them: a node's word on their shares.
 //!
-//! The [`Pool`](super::pool) of a gateway keeps to the share of what it orders, here and elsewhere; a node may have orders of several
-//! gateways. One that would pass the share is refused, and another node is asked.
+//! The [`Pool`](super::pool) of a gateway keeps to the shares with what it orders, here and elsewhere; a node may have orders of several
+//! gateways. One that would pass a share is refused, and another node is asked.
+//!
+//! The rule is the pool's ([`most_of`]), but that a node knows of no instance whether it is idle: what other tenants leave is what none of
+//! theirs holds. A tenant with nobody beside it, of whom a function is deployed here, has no bound. An app of which nobody said whose it is
+//! counts as its tenant's only one.
+//!
+//! What a node orders of itself without a cluster only waits for its app's share here, which those on their way out give back: its pool has
+//! decided on the tenant's, in an order that starts need not keep to.
 //!
 //! **Invariant.** Beyond its share an app has at most one instance here, or those that were found running.
 
@@ -9,82 +16,159 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fdn_core::device::Percent;
-use fdn_core::{AppName, MebiBytes};
+use fdn_core::{AppName, MebiBytes, TenantTag};
+use fdn_scheduling::invocation::{most_of, part_of};
 use tokio::sync::Notify;
 
 /// The memory that apps hold.
 #[derive(Debug)]
 pub(super) struct AppMemory {
-    share: MebiBytes,
-    held: Mutex<BTreeMap<AppName, MebiBytes>>,
+    memory: MebiBytes,
+    /// What one app may hold; nothing where that is all of it.
+    share: Option<MebiBytes>,
+    /// What a tenant may hold of what others leave; nothing where that is all of it.
+    tenant_share: Option<Percent>,
+    apps: Mutex<BTreeMap<AppName, App>>,
     freed: Notify,
 }
 
-/// What one instance holds of its app's share, until this is dropped.
+/// What is known of an app: for as long as it holds something, or a function of it is registered.
+#[derive(Debug, Default)]
+struct App {
+    held: MebiBytes,
+    /// Functions of it that are registered.
+    functions: usize,
+    tenant: Option<TenantTag>,
+}
+
+/// What one instance holds of its app's and its tenant's share, until this is dropped.
 #[derive(Debug)]
-pub(super) struct AppPart {
+pub(crate) struct AppPart {
     all: Arc<AppMemory>,
     app: AppName,
     memory: MebiBytes,
 }
 
+/// A function of an app is registered, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Registered {
+    all: Arc<AppMemory>,
+    app: AppName,
+}
+
+/// What the apps of one tenant hold, and those of all others.
+#[derive(Debug, Default)]
+struct Held {
+    own: MebiBytes,
+    others: MebiBytes,
+    /// A function of another tenant is registered.
+    is_beside_others: bool,
+}
+
 impl AppMemory {
-    /// On a node with so much memory; nothing where one app may hold all of it.
-    pub(super) fn new(memory: MebiBytes, share: Percent) -> Option<Arc<Self>> {
-        let part = u128::from(memory.get()) * u128::from(share.get()) / 100;
-        let part = u64::try_from(part).unwrap_or(u64::MAX);
-        (share != Percent::WHOLE).then(|| {
+    /// On a node with so much memory; nothing where one app, and one tenant, may hold all of it.
+    pub(super) fn new(memory: MebiBytes, app: Percent, tenant: Percent) -> Option<Arc<Self>> {
+        let share = MebiBytes(part_of(memory.get(), app));
+        ((app, tenant) != (Percent::WHOLE, Percent::WHOLE)).then(|| {
             Arc::new(Self {
-                share: MebiBytes(part),
-                held: Mutex::default(),
+                memory,
+                share: (app != Percent::WHOLE).then_some(share),
+                tenant_share: (tenant != Percent::WHOLE).then_some(tenant),
+                apps: Mutex::default(),
                 freed: Notify::new(),
             })
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<AppName, MebiBytes>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<AppName, App>> {
+        self.apps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn fits(&self, held: Option<&MebiBytes>, memory: MebiBytes) -> bool {
-        held.is_none_or(|held| held.saturating_add(memory) <= self.share)
+    /// A function of an app is registered from now on.
+    pub(super) fn register(self: &Arc<Self>, app: &AppName) -> Registered {
+        self.lock().entry(app.clone()).or_default().functions += 1;
+        Registered {
+            all: Arc::clone(self),
+            app: app.clone(),
+        }
     }
 
-    /// Whether one more instance of an app stays within its share.
-    ///
-    /// # Errors
-    /// With what is short, in words.
-    pub(super) fn has_room(&self, app: &AppName, memory: MebiBytes) -> Result<(), String> {
-        let all = self.lock();
-        let held = all.get(app);
-        if self.fits(held, memory) {
+    /// Says whose an app is.
+    pub(super) fn belong(&self, app: &AppName, tenant: TenantTag) {
+        if let Some(app) = self.lock().get_mut(app) {
+            app.tenant = Some(tenant);
+        }
+    }
+
+    /// Whether one more instance of an app stays within the app's share.
+    fn fits_app(
+        &self,
+        all: &BTreeMap<AppName, App>,
+        app: &AppName,
+        memory: MebiBytes,
+    ) -> Result<(), String> {
+        let held = all.get(app).map_or(MebiBytes(0), |app| app.held);
+        let Some(share) = self.share.filter(|_| held > MebiBytes(0)) else {
+            return Ok(());
+        };
+        if held.saturating_add(memory) <= share {
             return Ok(());
         }
-        let held = held.copied().unwrap_or_default();
-        let share = self.share;
         Err(format!(
             "instances of {app} hold {held} here, and one app may hold {share}"
         ))
     }
 
-    /// Counts an instance that is there, whatever its app holds.
+    /// Whether one more instance of an app stays within its tenant's share.
+    fn fits_tenant(
+        &self,
+        all: &BTreeMap<AppName, App>,
+        app: &AppName,
+        memory: MebiBytes,
+    ) -> Result<(), String> {
+        let Some(share) = self.tenant_share else {
+            return Ok(());
+        };
+        let held = held(all, app);
+        let own = held.own;
+        let left = self.memory.saturating_sub(held.others);
+        let most = MebiBytes(most_of(left.get(), share));
+        let is_bound = held.is_beside_others && own > MebiBytes(0);
+        if !is_bound || own.saturating_add(memory) <= most {
+            return Ok(());
+        }
+        Err(format!(
+            "instances of all apps of the tenant of {app} hold {own} here, and of the {left} that other tenants leave it may hold {most}"
+        ))
+    }
+
+    /// Counts an instance that is there, whatever its app and its tenant hold.
     pub(super) fn found(self: &Arc<Self>, app: &AppName, memory: MebiBytes) -> AppPart {
         self.add(&mut self.lock(), app, memory)
     }
 
-    fn hold(self: &Arc<Self>, app: &AppName, memory: MebiBytes) -> Option<AppPart> {
+    /// Counts one more, if it stays within the shares of its app and its tenant.
+    ///
+    /// # Errors
+    /// With what is short, in words.
+    pub(super) fn hold(
+        self: &Arc<Self>,
+        app: &AppName,
+        memory: MebiBytes,
+    ) -> Result<AppPart, String> {
         let mut all = self.lock();
-        let fits = self.fits(all.get(app), memory);
-        fits.then(|| self.add(&mut all, app, memory))
+        self.fits_app(&all, app, memory)?;
+        self.fits_tenant(&all, app, memory)?;
+        Ok(self.add(&mut all, app, memory))
     }
 
     fn add(
         self: &Arc<Self>,
-        all: &mut BTreeMap<AppName, MebiBytes>,
+        all: &mut BTreeMap<AppName, App>,
         app: &AppName,
         memory: MebiBytes,
     ) -> AppPart {
-        let held = all.entry(app.clone()).or_default();
+        let held = &mut all.entry(app.clone()).or_default().held;
         *held = held.saturating_add(memory);
         AppPart {
             all: Arc::clone(self),
@@ -93,7 +177,7 @@ impl AppMemory {
         }
     }
 
-    /// Counts one more, and waits for those of its app that are on their way out. To be bounded by the caller.
+    /// Counts one more, on which the pool has decided, and waits for those of its app that are on their way out. To be bounded by the caller.
     pub(super) async fn hold_when_free(
         self: &Arc<Self>,
         app: &AppName,
@@ -104,31 +188,68 @@ impl AppMemory {
             tokio::pin!(freed);
             // Registered before the look, so that a release in between is not missed.
             freed.as_mut().enable();
-            if let Some(part) = self.hold(app, memory) {
+            if let Some(part) = self.hold_of_app(app, memory) {
                 return part;
             }
             freed.await;
         }
     }
+
+    fn hold_of_app(self: &Arc<Self>, app: &AppName, memory: MebiBytes) -> Option<AppPart> {
+        let mut all = self.lock();
+        let fits = self.fits_app(&all, app, memory).is_ok();
+        fits.then(|| self.add(&mut all, app, memory))
+    }
+
+    /// Changes what is known of an app, and forgets it with the last of that.
+    fn change(&self, app: &AppName, change: impl FnOnce(&mut App)) {
+        let mut all = self.lock();
+        if let Some(known) = all.get_mut(app) {
+            change(known);
+            if known.held == MebiBytes(0) && known.functions == 0 {
+                all.remove(app);
+            }
+        }
+    }
+}
+
+/// What the apps of the tenant of this app hold, and those of others.
+fn held(all: &BTreeMap<AppName, App>, app: &AppName) -> Held {
+    let tenant = all.get(app).and_then(|app| app.tenant);
+    let mut held = Held::default();
+    for (name, other) in all {
+        if name == app || (tenant.is_some() && other.tenant == tenant) {
+            held.own = held.own.saturating_add(other.held);
+        } else {
+            held.others = held.others.saturating_add(other.held);
+            held.is_beside_others |= other.functions > 0;
+        }
+    }
+    held
 }
 
 impl Drop for AppPart {
     fn drop(&mut self) {
-        let mut all = self.all.lock();
-        if let Some(held) = all.get_mut(&self.app) {
-            *held = held.saturating_sub(self.memory);
-            if *held == MebiBytes(0) {
-                all.remove(&self.app);
-            }
-        }
-        drop(all);
+        let memory = self.memory;
+        self.all.change(&self.app, |app| {
+            app.held = app.held.saturating_sub(memory);
+        });
         self.all.freed.notify_waiters();
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.all.change(&self.app, |app| app.functions -= 1);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use fdn_core::TenantId;
     use futures::FutureExt as _;
+    use proptest::prelude::*;
+    use uuid::Uuid;
 
     use super::*;
 
@@ -136,30 +257,145 @@ mod tests {
         name.parse().expect("it parses")
     }
 
+    fn percent(share: u8) -> Percent {
+        Percent::try_from(share).expect("a share")
+    }
+
+    fn tenant(number: u128) -> TenantTag {
+        TenantId::from_uuid(Uuid::from_u128(number)).tag()
+    }
+
+    /// A node of 100 MiB on which these apps are deployed, each of the tenant of this number.
+    fn node(
+        (app_share, tenant_share): (u8, u8),
+        apps: &[(&AppName, u128)],
+    ) -> (Arc<AppMemory>, Vec<Registered>) {
+        let (share, of_tenant) = (percent(app_share), percent(tenant_share));
+        let all = AppMemory::new(MebiBytes(100), share, of_tenant).expect("counted");
+        let register = |(app, number): &(&AppName, u128)| {
+            let registered = all.register(app);
+            all.belong(app, tenant(*number));
+            registered
+        };
+        let registered = apps.iter().map(register).collect();
+        (all, registered)
+    }
+
     #[tokio::test]
     async fn an_app_holds_its_share_or_one_instance_and_the_next_waits_for_it() {
-        let share = Percent::try_from(75).expect("a share");
-        let all = AppMemory::new(MebiBytes(100), share).expect("counted");
+        let all = AppMemory::new(MebiBytes(100), percent(75), Percent::WHOLE).expect("counted");
         let (one, other) = (app("one"), app("other"));
         let large = all.hold(&one, MebiBytes(90)).expect("its first");
-        let refused = all.has_room(&one, MebiBytes(1)).expect_err("all of it");
+        let refused = all.hold(&one, MebiBytes(1)).expect_err("all of it");
         assert!(refused.contains("one app may hold 75"), "{refused}");
         let _other = all.hold(&other, MebiBytes(40)).expect("not its matter");
-        all.has_room(&other, MebiBytes(35)).expect("75 together");
-        assert!(all.hold(&other, MebiBytes(36)).is_none());
+        assert!(all.hold(&other, MebiBytes(36)).is_err());
+        drop(all.hold(&other, MebiBytes(35)).expect("75 together"));
         let waiting = all.hold_when_free(&one, MebiBytes(50));
         tokio::pin!(waiting);
         assert!((&mut waiting).now_or_never().is_none());
         drop(large);
         let next = waiting.await;
         let found = all.found(&one, MebiBytes(70));
-        assert!(all.has_room(&one, MebiBytes(1)).is_err());
+        assert!(all.hold(&one, MebiBytes(1)).is_err());
         drop((next, found));
         assert!(!all.lock().contains_key(&one), "nothing is kept of it");
     }
 
     #[test]
+    fn the_apps_of_a_tenant_hold_its_share_of_what_others_leave_together() {
+        let (one, two, other) = (app("one"), app("two"), app("other"));
+        let (all, mut registered) = node((75, 90), &[(&one, 1), (&two, 1), (&other, 2)]);
+        let hold = |app, memory| all.hold(app, MebiBytes(memory));
+        let first = hold(&one, 70).expect("its app's share");
+        let second = hold(&two, 20).expect("90 of 100");
+        let refused = hold(&two, 1).map(drop).expect_err("no more of it");
+        assert!(
+            refused.contains("hold 90") && refused.contains("it may hold 90"),
+            "{refused}"
+        );
+        let others = hold(&other, 10).expect("beside a tenant that holds all it may");
+        assert!(hold(&other, 1).is_err(), "9 of the 10 that are left");
+        drop(first);
+        let again = hold(&one, 61).expect("81 of the 90 that are left");
+        assert!(hold(&two, 1).is_err());
+        // Who holds nothing may have one, however large.
+        drop((second, again));
+        let large = hold(&one, 100).expect("its first");
+        drop((large, others));
+        // The other tenant's last function is gone: nobody is there for whom something would be left.
+        drop(registered.pop());
+        let whole = (
+            hold(&one, 70).expect("alone"),
+            hold(&two, 30).expect("alone"),
+        );
+        drop((whole, registered));
+        assert!(all.lock().is_empty(), "nothing is kept of anybody");
+    }
+
+    #[test]
+    fn an_app_that_is_nobodys_is_its_tenants_only_one() {
+        let (one, two) = (app("one"), app("two"));
+        let all = AppMemory::new(MebiBytes(100), Percent::WHOLE, percent(50)).expect("counted");
+        let registered = (all.register(&one), all.register(&two));
+        let held = (
+            all.hold(&one, MebiBytes(50)).expect("half of 100"),
+            all.hold(&two, MebiBytes(25)).expect("half of 50"),
+        );
+        assert!(all.hold(&one, MebiBytes(1)).is_err());
+        // What is said of one that is not known is not kept.
+        all.belong(&app("three"), tenant(1));
+        assert_eq!(all.lock().len(), 2);
+        all.belong(&one, tenant(1));
+        all.belong(&two, tenant(1));
+        drop(all.hold(&one, MebiBytes(25)).expect("alone since then"));
+        drop((held, registered));
+        assert!(all.lock().is_empty());
+    }
+
+    #[test]
     fn where_one_may_hold_everything_nothing_is_counted() {
-        assert!(AppMemory::new(MebiBytes(100), Percent::WHOLE).is_none());
+        let new = |app, tenant| AppMemory::new(MebiBytes(100), app, tenant);
+        assert!(new(Percent::WHOLE, Percent::WHOLE).is_none());
+        let of_tenants = new(Percent::WHOLE, percent(90)).expect("counted");
+        let held = of_tenants.hold(&app("one"), MebiBytes(90)).expect("alone");
+        let rest = of_tenants.hold(&app("one"), MebiBytes(10)).expect("alone");
+        drop((held, rest));
+    }
+
+    proptest! {
+        /// Instances of six apps of three tenants come and go in any order: one is let in exactly if its app and its tenant stay within their
+        /// shares, or hold nothing yet.
+        #[test]
+        fn a_tenant_holds_its_share_of_what_others_leave(
+            shares in (1_u8..=100, 1_u8..100),
+            steps in prop::collection::vec((0_usize..6, 1_u64..40, any::<bool>()), 1..200),
+        ) {
+            let names: Vec<AppName> = (0..6).map(|at| app(&format!("app-{at}"))).collect();
+            let of: Vec<_> = names.iter().zip([0, 1, 2, 0, 1, 2]).collect();
+            let (all, registered) = node(shares, &of);
+            let mut parts: [Vec<(u64, AppPart)>; 6] = Default::default();
+            for (who, memory, comes) in steps {
+                if !comes {
+                    drop(parts[who].pop());
+                    continue;
+                }
+                let held = |of: &dyn Fn(usize) -> bool| -> u64 {
+                    let parts = parts.iter().enumerate().filter(|(at, _)| of(*at));
+                    parts.flat_map(|(_, parts)| parts).map(|(memory, _)| memory).sum()
+                };
+                let (own, of_tenant) = (held(&|at| at == who), held(&|at| at % 3 == who % 3));
+                let left = 100_u64.saturating_sub(held(&|at| at % 3 != who % 3));
+                let may = |held: u64, most: u64| held == 0 || held + memory <= most;
+                // What was taken as a first one may be more than there is: the ledger bounds that.
+                let fits = (shares.0 == 100 || may(own, u64::from(shares.0)))
+                    && may(of_tenant, (left * u64::from(shares.1) / 100).max(left.min(1)));
+                let took = all.hold(&names[who], MebiBytes(memory));
+                prop_assert_eq!(took.is_ok(), fits, "{} and {} of {}", own, of_tenant, left);
+                parts[who].extend(took.ok().map(|part| (memory, part)));
+            }
+            drop((parts, registered));
+            prop_assert!(all.lock().is_empty());
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! were refused. Therefore an app has a share of the places: with all of it taken, its next calls wait for their own app alone, in the order
 //! in which they came, and what is left is for the others. The stages of a workflow have one share together.
 //!
-//! A tenant may have many apps, so there is a share of tenants above it: **a tenant takes another place only while it holds less than its
+//! A tenant may have many apps, so there is a share of tenants above it ([`most_of`], as for the memory of instances): **a tenant takes another place only while it holds less than its
 //! share of the places that other tenants leave to it.** One that is alone has its share of all places; of several that want more than there
 //! is, whoever holds most is the first who may take no more, so as calls end all come to hold the same; and each leaves a part to those that come
 //! new. Its next calls wait for their own tenant alone, in the order in which they came. A tenant that holds nothing, since others hold every place,
@@ -19,6 +19,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use fdn_core::TenantTag;
+use fdn_core::device::Percent;
+use fdn_scheduling::invocation::most_of;
 use prometheus::IntGauge;
 use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -119,10 +121,9 @@ fn part(all: u32, percent: u8) -> u32 {
     u32::try_from(part.div_ceil(100)).unwrap_or(all).max(1)
 }
 
-/// So many hundredths of places, rounded down so that something is left, but one where there is one.
-fn most(left: u32, percent: u8) -> u32 {
-    let part = u64::from(left) * u64::from(percent) / 100;
-    u32::try_from(part).unwrap_or(left).max(left.min(1))
+/// The most of the places that others leave.
+fn most_places(left: u32, percent: Percent) -> u32 {
+    u32::try_from(most_of(u64::from(left), percent)).unwrap_or(left)
 }
 
 /// What each app may hold.
@@ -172,7 +173,7 @@ impl AppShare {
 #[derive(Debug)]
 struct TenantShare {
     slots: u32,
-    percent: u8,
+    percent: Percent,
     line: Line,
     /// What all tenants hold, and what is kept for the next that holds nothing.
     held: AtomicU32,
@@ -200,11 +201,11 @@ impl Drop for TenantPlace {
 impl TenantShare {
     /// Nothing where one tenant may hold every place.
     fn new(settings: &AdmissionSettings, gauge: IntGauge) -> Option<Self> {
-        let percent = settings.tenant_share.get();
-        (most(settings.slots, percent) < settings.slots).then(|| Self {
-            slots: settings.slots,
+        let (slots, percent) = (settings.slots, settings.tenant_share);
+        (most_places(slots, percent) < slots).then(|| Self {
+            slots,
             percent,
-            line: Line::new(settings, percent, gauge),
+            line: Line::new(settings, percent.get(), gauge),
             held: AtomicU32::new(0),
             next: Mutex::new(()),
             watchers: AtomicU32::new(0),
@@ -214,7 +215,7 @@ impl TenantShare {
 
     /// The most that a tenant may hold beside others that hold so many.
     fn most(&self, others: u32) -> u32 {
-        most(self.slots.saturating_sub(others), self.percent)
+        most_places(self.slots.saturating_sub(others), self.percent)
     }
 
     async fn enter(

@@ -13,7 +13,7 @@ use super::order::Order;
 use super::table::{End, Entry, Progress};
 use super::wire::Failure;
 use super::{Node, chain};
-use crate::invocations::placer::{Need, PlaceError, Placed, Placer};
+use crate::invocations::placer::{Need, PlaceError, Placed};
 use crate::invocations::stopped;
 
 /// How long the reason of a failed start is kept for whoever asked.
@@ -127,12 +127,11 @@ impl Node {
         }
         // The cluster's room is without what calls in sandboxes hold: the ledger has the last word, and who asked is told at once.
         let room = self.local.has_room(spec.description.resources);
-        let room = room.and_then(|()| self.local.has_share(&spec.description));
-        room.map_err(|short| refused(ErrorCode::Overloaded, short, true))?;
-        self.local
-            .place(spec, Need::Call)
-            .await
-            .map_err(|error| failure(&error))
+        let part = room.and_then(|()| self.local.take_share(&spec.description));
+        let part = part.map_err(|short| refused(ErrorCode::Overloaded, short, true))?;
+        // Boxed, as every other way to place one is.
+        let placed = Box::pin(self.local.place_with(spec, Need::Call, part)).await;
+        placed.map_err(|error| failure(&error))
     }
 
     /// Tells why, keeps room that is of no use for a while, and the reason for whoever asks late.

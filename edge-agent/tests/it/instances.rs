@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fdn_core::manifest::Manifest;
-use fdn_core::{ByteSize, DurationMs, ErrorCode, MilliCpu};
+use fdn_core::message::AppPhase;
+use fdn_core::{ByteSize, DurationMs, ErrorCode, MilliCpu, TenantId};
 use fdn_instances::fake::{AtStart, FakeProgram};
 use fdn_instances::{Exit, full_body};
 use fdn_testkit::wait;
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use crate::bursts::{burst, container, deployed, engine, runtime};
 use crate::support::{Network, problem};
@@ -342,6 +344,91 @@ async fn instances_of_an_app_whose_calls_hang_leave_memory_for_those_of_others()
     };
     let (hung, ()) = tokio::join!(calls, others);
     assert_eq!(hung, (8, Vec::new()), "and in the end all of its own");
+    agent.stop().await;
+}
+
+/// Deploys an app of a tenant and waits until the node has it.
+async fn deployed_of(network: &Network, tenant: u128, app: &str, image: &str, manifest: Manifest) {
+    network.controller.store(image.as_bytes());
+    let mut desired = network.desired(app, 1, image.as_bytes(), manifest, true);
+    let spec = desired.spec.as_mut().expect("an app");
+    spec.tenant = Some(TenantId::from_uuid(Uuid::from_u128(tenant)).tag());
+    let revision = desired.revision;
+    network.demand(desired).await;
+    let ready = |phase: &AppPhase| *phase == AppPhase::Ready;
+    network.until_phase(app, revision, ready).await;
+}
+
+/// Two apps of a tenant whose calls hang hold what one tenant may, and another tenant's app has room. Once they have ended, what is idle of the
+/// tenant gives way to its third app before what another tenant has.
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_of_all_apps_of_a_tenant_leave_memory_for_those_of_other_tenants() {
+    let network = Network::start().await;
+    let (go, gone) = watch::channel(false);
+    let hanging = FakeProgram::new(move |_, _| {
+        let mut gone = gone.clone();
+        async move {
+            drop(gone.wait_for(|gone| *gone).await);
+            http::Response::new(full_body("let go"))
+        }
+    });
+    let engine = engine("hangs", hanging);
+    engine.add_image("other", FakeProgram::text("other"));
+    let mut settings = network.settings("eu-west-1");
+    // Five instances, of which one app may have three and one tenant four.
+    settings.capacity.memory = ByteSize::from_mib(500);
+    settings.capacity.cpu_milli = MilliCpu(1000);
+    let agent = network
+        .agent_with(settings, runtime(&engine, "eu-west-1"))
+        .await;
+    let large = Manifest {
+        memory: ByteSize::from_mib(100),
+        timeout: DurationMs::from_secs(600),
+        ..container()
+    };
+    for (tenant, app, image) in [
+        (1, "one", "hangs"),
+        (1, "two", "hangs"),
+        (1, "three", "other"),
+        (2, "other", "other"),
+    ] {
+        deployed_of(&network, tenant, app, image, large.clone()).await;
+    }
+    let calls = async {
+        tokio::join!(
+            burst(&network, &agent, "one", 8),
+            burst(&network, &agent, "two", 8)
+        )
+    };
+    let others = async {
+        let held = "fdn_agent_held{node=\"eu-west-1\",what=\"memory_of_instances\"}";
+        let at_share = "fdn_agent_instance_apps_at_share";
+        wait::until("the tenant to have its share", async || {
+            let held = network.metric(&agent, held).await;
+            let at_share = network.metric(&agent, at_share).await;
+            match (engine.alive().len(), held, at_share) {
+                (4, Some(400.0), Some(2.0)) => Ok(()),
+                state => Err(format!("{state:?}")),
+            }
+        })
+        .await;
+        let served = burst(&network, &agent, "other", 5).await;
+        assert_eq!(served, (5, Vec::new()), "beside calls that hang");
+        assert_eq!(engine.alive().len(), 5, "four, and one of the other tenant");
+        go.send_replace(true);
+    };
+    let (hung, ()) = tokio::join!(calls, others);
+    let all = (8, Vec::new());
+    assert_eq!(hung, (all.clone(), all), "and in the end all of its own");
+    // All is taken, and the other tenant's instance was used before all of these.
+    let starts = engine.starts();
+    network.until_text(&agent, "three", "other").await;
+    network.until_text(&agent, "other", "other").await;
+    assert_eq!(
+        engine.starts(),
+        starts + 1,
+        "in place of one of its tenant's"
+    );
     agent.stop().await;
 }
 

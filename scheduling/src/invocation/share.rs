@@ -1,22 +1,27 @@
-//! What the functions of one group may hold together, so that the containers of one never take everything.
+//! What the functions of one group, and all groups of one owner, may hold together, so that the containers of one never take everything.
 //!
 //! **Problem.** Containers whose invocations wait for something slow stay busy for long, and busy ones are never released. The functions
-//! of one owner could so come to hold all memory, and nobody else would have a container.
+//! of one group could so come to hold all memory, and nobody else would have a container; and so could the groups of one owner together.
 //!
-//! **Rule.** With a share set, a container is loaded only if what its group holds stays within the share; idle containers of the group are
-//! released for it, in the order in which they would be evicted. A group that holds nothing else may have one container, however large. A
-//! function that would pass the share is left out as one that has as many containers as it may: it blocks nobody, and is looked at again
-//! when a container of its group is gone or turns idle. Nothing is released because the share became less. What was found running is taken
-//! in beyond it.
+//! **Rule.** With [`Bounds`] set, a container is loaded only if what its group holds stays within the group's share of all, and what its owner
+//! holds within the owner's share of what other owners leave ([`most_of`]). Others leave what their containers do not keep busy: idle ones are
+//! released for whoever needs their memory. Idle containers of the group, then of the owner's groups, are released for it, in the order in
+//! which they would be evicted. Who holds nothing else may have one container, however large. An owner that is the only one with functions here
+//! has no bound.
 //!
-//! **Complexity.** O(1) for each container that comes, goes or turns idle; O(functions and idle containers of the group) for each one that is
-//! released for the share.
+//! A function that would pass a share is left out as one that has as many containers as it may: it blocks nobody, and is looked at again when
+//! that may have changed. Nothing is released because a share became less. What was found running is taken in beyond it.
 //!
-//! **Invariant.** What a group holds grows beyond the share only by its first container, or by one that was found running.
+//! **Complexity.** O(log G + S) for each container that comes, goes or turns idle, of G groups and S owners with a function that is left out;
+//! O(functions and idle containers of the owner) for each one that is released for a share.
+//!
+//! **Invariant.** What a group holds grows beyond its share only by its first container, or by one that was found running; so it is with what an
+//! owner holds, as seen at that moment, if another one is there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::Millis;
+use fdn_core::device::Percent;
 
 use super::event::{Action, Why};
 use super::id::FunctionIndex;
@@ -25,6 +30,30 @@ use super::refusal::Refusal;
 use super::scheduler::Scheduler;
 use super::weight::Weight;
 
+/// So many hundredths of all, rounded down.
+#[must_use]
+pub fn part_of(all: u64, share: Percent) -> u64 {
+    let part = u128::from(all) * u128::from(share.get()) / 100;
+    u64::try_from(part).unwrap_or(u64::MAX)
+}
+
+/// The most that one may hold of what others leave: so many hundredths, rounded down so that something is left, but one where there is one.
+#[must_use]
+pub fn most_of(left: u64, share: Percent) -> u64 {
+    part_of(left, share).max(left.min(1))
+}
+
+/// What groups and owners may hold, in the measure of [`Scheduler::join`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// What there is for all.
+    pub all: Weight,
+    /// How much of it the containers of one group may hold; the whole is no bound.
+    pub group: Percent,
+    /// How much those of all groups of one owner may hold, of what other owners leave; the whole is no bound.
+    pub owner: Percent,
+}
+
 /// To which group a function belongs, and what one of its containers takes of the share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
@@ -32,60 +61,187 @@ pub(super) struct Part {
     memory: u64,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Group {
-    held: u64,
-    /// Of it, what idle containers hold.
-    idle: u64,
-    functions: BTreeSet<u32>,
-    /// A function of it was left out for the share.
-    is_short: bool,
+/// Whose a group is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Whose {
+    /// Nobody said: the group is its owner's only one.
+    Unknown(u64),
+    Owner(u128),
 }
 
-/// All groups.
+/// What containers hold.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    all: u64,
+    /// Of it, what idle ones hold.
+    idle: u64,
+}
+
+impl Held {
+    const fn busy(self) -> u64 {
+        self.all - self.idle
+    }
+
+    fn add(&mut self, other: Self) {
+        self.all += other.all;
+        self.idle += other.idle;
+    }
+
+    fn take(&mut self, other: Self) {
+        self.all -= other.all;
+        self.idle -= other.idle;
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Group {
+    whose: Whose,
+    held: Held,
+    functions: BTreeSet<u32>,
+    /// A function of it was left out for the group's share.
+    is_short: bool,
+    /// A function of it was left out for its owner's share.
+    is_short_of_owner: bool,
+}
+
+impl Group {
+    fn new(whose: Whose) -> Self {
+        Self {
+            whose,
+            held: Held::default(),
+            functions: BTreeSet::new(),
+            is_short: false,
+            is_short_of_owner: false,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Owner {
+    held: Held,
+    groups: BTreeSet<u64>,
+}
+
+/// All groups and their owners.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shares {
-    share: Option<u64>,
+    bounds: Option<Bounds>,
     groups: BTreeMap<u64, Group>,
+    owners: BTreeMap<Whose, Owner>,
+    held: Held,
+    /// Owners with functions that were left out for the owner's share, and what the smallest container of those takes.
+    short: BTreeMap<Whose, u64>,
 }
 
 impl Shares {
-    fn group_mut(&mut self, part: Option<Part>) -> Option<(&mut Group, u64)> {
-        let part = part?;
-        Some((self.groups.get_mut(&part.group)?, part.memory))
+    /// Changes what a group, its owner and all hold.
+    fn change(&mut self, part: Option<Part>, change: impl Fn(&mut Held, u64)) {
+        let Some(Part { group, memory }) = part else {
+            return;
+        };
+        let Some(group) = self.groups.get_mut(&group) else {
+            return;
+        };
+        change(&mut group.held, memory);
+        if let Some(owner) = self.owners.get_mut(&group.whose) {
+            change(&mut owner.held, memory);
+        }
+        change(&mut self.held, memory);
     }
 
     /// A container is there.
     pub(super) fn hold(&mut self, part: Option<Part>) {
-        if let Some((group, memory)) = self.group_mut(part) {
-            group.held += memory;
-        }
+        self.change(part, |held, memory| held.all += memory);
     }
 
     /// A container is gone, which was not idle any more.
     pub(super) fn give_back(&mut self, part: Option<Part>) {
-        if let Some((group, memory)) = self.group_mut(part) {
-            group.held -= memory;
-        }
+        self.change(part, |held, memory| held.all -= memory);
     }
 
     /// A container became idle, or no longer is.
     pub(super) fn turn_idle(&mut self, part: Option<Part>, idle: bool) {
-        if let Some((group, memory)) = self.group_mut(part) {
+        self.change(part, |held, memory| {
             if idle {
-                group.idle += memory;
+                held.idle += memory;
             } else {
-                group.idle -= memory;
+                held.idle -= memory;
             }
+        });
+    }
+
+    /// The group of this number, which is nobody's until somebody is named.
+    fn group_or_new(&mut self, number: u64) -> &mut Group {
+        let (whose, owners) = (Whose::Unknown(number), &mut self.owners);
+        self.groups.entry(number).or_insert_with(|| {
+            owners.entry(whose).or_default().groups.insert(number);
+            Group::new(whose)
+        })
+    }
+
+    /// Takes a group away from its owner.
+    fn disown(&mut self, number: u64, whose: Whose, held: Held) {
+        let Some(owner) = self.owners.get_mut(&whose) else {
+            return;
+        };
+        owner.held.take(held);
+        owner.groups.remove(&number);
+        if owner.groups.is_empty() {
+            self.owners.remove(&whose);
+            self.short.remove(&whose);
         }
+    }
+
+    /// Whether a group may hold this much more, as it is or once its idle containers are released.
+    fn fits_group(&self, part: Part, once_released: bool) -> bool {
+        let (Some(bounds), Some(group)) = (self.bounds, self.groups.get(&part.group)) else {
+            return true;
+        };
+        let held = match once_released {
+            true => group.held.busy(),
+            false => group.held.all,
+        };
+        let is_bound = bounds.group != Percent::WHOLE && held > 0;
+        !is_bound || held.saturating_add(part.memory) <= part_of(bounds.all.get(), bounds.group)
+    }
+
+    /// Whether an owner may hold this much more, as it is or once its idle containers are released.
+    fn fits_owner(&self, whose: Whose, memory: u64, once_released: bool) -> bool {
+        let (Some(bounds), Some(owner)) = (self.bounds, self.owners.get(&whose)) else {
+            return true;
+        };
+        let held = match once_released {
+            true => owner.held.busy(),
+            false => owner.held.all,
+        };
+        let is_bound = bounds.owner != Percent::WHOLE && self.owners.len() > 1 && held > 0;
+        let others = self.held.busy() - owner.held.busy();
+        let left = bounds.all.get().saturating_sub(others);
+        !is_bound || held.saturating_add(memory) <= most_of(left, bounds.owner)
+    }
+
+    fn whose(&self, part: Part) -> Option<Whose> {
+        Some(self.groups.get(&part.group)?.whose)
+    }
+
+    /// Whether one more container of a part fits its owner's share.
+    fn fits_its_owner(&self, part: Part, once_released: bool) -> bool {
+        let whose = self.whose(part);
+        whose.is_none_or(|whose| self.fits_owner(whose, part.memory, once_released))
+    }
+
+    /// All groups of the owner of this part's group.
+    fn groups_of_owner(&self, part: Part) -> Vec<u64> {
+        let owner = self.whose(part).and_then(|whose| self.owners.get(&whose));
+        owner.map_or_else(Vec::new, |owner| owner.groups.iter().copied().collect())
     }
 }
 
 impl Scheduler {
-    /// What the containers of each group may hold together from now on, in the measure of [`Self::join`].
-    pub fn set_share(&mut self, now: Millis, share: Weight, actions: &mut Vec<Action>) {
-        let before = self.shares.share.replace(share.get());
-        if before == Some(share.get()) {
+    /// What the containers of each group and of each owner may hold together from now on.
+    pub fn set_bounds(&mut self, now: Millis, bounds: Bounds, actions: &mut Vec<Action>) {
+        let before = self.shares.bounds.replace(bounds);
+        if before == Some(bounds) {
             return;
         }
         self.advance(now);
@@ -93,6 +249,7 @@ impl Scheduler {
         for group in groups {
             self.reopen(group);
         }
+        self.reopen_owners();
         self.dispatch(actions);
     }
 
@@ -113,9 +270,34 @@ impl Scheduler {
         }
         let memory = memory.get();
         row.part = Some(Part { group, memory });
-        let group = self.shares.groups.entry(group).or_default();
+        let group = self.shares.group_or_new(group);
         group.functions.insert(function.raw());
         Ok(())
+    }
+
+    /// Says whose a group is. Until then, it is its owner's only one; a group that is not known stays so.
+    pub fn set_owner(&mut self, now: Millis, group: u64, owner: u128, actions: &mut Vec<Action>) {
+        let whose = Whose::Owner(owner);
+        let shares = &mut self.shares;
+        let Some(known) = shares.groups.get_mut(&group) else {
+            return;
+        };
+        let before = std::mem::replace(&mut known.whose, whose);
+        if before == whose {
+            return;
+        }
+        let held = known.held;
+        let was_short = std::mem::take(&mut known.is_short_of_owner);
+        shares.disown(group, before, held);
+        let owner = shares.owners.entry(whose).or_default();
+        owner.held.add(held);
+        owner.groups.insert(group);
+        self.advance(now);
+        if was_short {
+            self.uncap_group(group);
+        }
+        self.reopen_owners();
+        self.dispatch(actions);
     }
 
     /// A function is forgotten, and so is its group with the last one.
@@ -123,74 +305,105 @@ impl Scheduler {
         let Some(part) = self.functions[function.get()].part.take() else {
             return;
         };
-        if let Some(group) = self.shares.groups.get_mut(&part.group) {
-            group.functions.remove(&function.raw());
-            if group.functions.is_empty() {
-                self.shares.groups.remove(&part.group);
-            }
+        let number = part.group;
+        let Some(group) = self.shares.groups.get_mut(&number) else {
+            return;
+        };
+        group.functions.remove(&function.raw());
+        if group.functions.is_empty() {
+            let (whose, held) = (group.whose, group.held);
+            self.shares.groups.remove(&number);
+            self.shares.disown(number, whose, held);
+            // One that is left may be alone now.
+            self.reopen_owners();
         }
     }
 
     /// What a group's containers hold, in the measure of [`Self::join`].
     #[must_use]
     pub fn held_by_group(&self, group: u64) -> Weight {
-        Weight(self.shares.groups.get(&group).map_or(0, |group| group.held))
+        let group = self.shares.groups.get(&group);
+        Weight(group.map_or(0, |group| group.held.all))
     }
 
-    /// How many groups have invocations that wait because the group holds its share.
+    /// How many groups have invocations that wait because the group, or its owner, holds its share.
     #[must_use]
     pub fn groups_at_share(&self) -> usize {
         let waits = |function: &u32| self.queue.len_of(FunctionIndex::from_raw(*function)) > 0;
         let groups = self.shares.groups.values();
-        let short = groups.filter(|group| group.is_short && group.functions.iter().any(waits));
+        let short = groups.filter(|group| {
+            (group.is_short || group.is_short_of_owner) && group.functions.iter().any(waits)
+        });
         short.count()
     }
 
-    /// Whether one more container of a function stays within the share of its group, once this much of what it holds is released.
-    fn within_share(&self, function: FunctionIndex, released: impl Fn(&Group) -> u64) -> bool {
-        let part = self.functions[function.get()].part;
-        let (Some(part), Some(share)) = (part, self.shares.share) else {
-            return true;
-        };
-        let Some(group) = self.shares.groups.get(&part.group) else {
-            return true;
-        };
-        let held = group.held.saturating_sub(released(group));
-        held == 0 || held.saturating_add(part.memory) <= share
-    }
-
-    /// Whether a container of a function fits the share as it is.
+    /// Whether a container of a function fits the shares as they are.
     pub(super) fn fits_share(&self, function: FunctionIndex) -> bool {
-        self.within_share(function, |_| 0)
+        let (part, shares) = (self.functions[function.get()].part, &self.shares);
+        part.is_none_or(|part| shares.fits_group(part, false) && shares.fits_its_owner(part, false))
     }
 
-    /// Whether a container of a function can fit the share; if not, the function is to be left out until that may have changed.
+    /// Whether a container of a function can fit the shares; if not, the function is to be left out until that may have changed.
     pub(super) fn can_fit_share(&mut self, function: FunctionIndex) -> bool {
-        let can = self.within_share(function, |group| group.idle);
-        if !can && let Some((group, _)) = self.shares.group_mut(self.functions[function.get()].part)
-        {
-            group.is_short = true;
+        let Some(part) = self.functions[function.get()].part else {
+            return true;
+        };
+        let shares = &mut self.shares;
+        let fits = (
+            shares.fits_group(part, true),
+            shares.fits_its_owner(part, true),
+        );
+        let Some(group) = shares.groups.get_mut(&part.group) else {
+            return true;
+        };
+        match fits {
+            (true, true) => true,
+            (false, _) => {
+                group.is_short = true;
+                false
+            }
+            (true, false) => {
+                group.is_short_of_owner = true;
+                let least = shares.short.entry(group.whose).or_insert(part.memory);
+                *least = part.memory.min(*least);
+                false
+            }
         }
-        can
     }
 
-    /// Releases idle containers of a function's group until one more fits the share.
+    /// Releases idle containers, of a function's group and of its owner's groups, until one more fits the shares.
     pub(super) fn make_share(&mut self, function: FunctionIndex, actions: &mut Vec<Action>) {
-        while !self.fits_share(function)
-            && let Some(victim) = self.victim_of_group(function)
+        let Some(part) = self.functions[function.get()].part else {
+            return;
+        };
+        while !self.shares.fits_group(part, false)
+            && let Some(victim) = self.victim_of(&[part.group])
         {
-            let rank = self.containers.get(victim).rank;
-            self.release(victim, Why::Evicted, actions);
-            self.keep_alive.evicted(rank);
+            self.evict_for_share(victim, actions);
+        }
+        if self.shares.fits_its_owner(part, false) {
+            return;
+        }
+        let groups = self.shares.groups_of_owner(part);
+        while !self.shares.fits_its_owner(part, false)
+            && let Some(victim) = self.victim_of(&groups)
+        {
+            self.evict_for_share(victim, actions);
         }
     }
 
-    fn victim_of_group(&self, function: FunctionIndex) -> Option<u32> {
-        let part = self.functions[function.get()].part?;
-        let functions = &self.shares.groups.get(&part.group)?.functions;
-        let idle = functions
+    fn evict_for_share(&mut self, victim: u32, actions: &mut Vec<Action>) {
+        let rank = self.containers.get(victim).rank;
+        self.release(victim, Why::Evicted, actions);
+        self.keep_alive.evicted(rank);
+    }
+
+    fn victim_of(&self, groups: &[u64]) -> Option<u32> {
+        let groups = groups
             .iter()
-            .flat_map(|function| self.functions[*function as usize].idle.iter());
+            .filter_map(|group| self.shares.groups.get(group));
+        let functions = groups.flat_map(|group| &group.functions);
+        let idle = functions.flat_map(|function| self.functions[*function as usize].idle.iter());
         let standing = |row: &u32| {
             let container = self.containers.get(*row);
             (Rank(container.rank), container.used)
@@ -202,21 +415,63 @@ impl Scheduler {
     pub(super) fn reopen_of(&mut self, function: FunctionIndex) {
         if let Some(part) = self.functions[function.get()].part {
             self.reopen(part.group);
+            self.reopen_owners();
         }
     }
 
-    fn reopen(&mut self, group: u64) {
-        let Some(group) = self.shares.groups.get_mut(&group) else {
+    fn reopen(&mut self, number: u64) {
+        let group = self.shares.groups.get_mut(&number);
+        if group.is_some_and(|group| std::mem::take(&mut group.is_short)) {
+            self.uncap_group(number);
+        }
+    }
+
+    /// Looks again at the functions of owners that may hold more now, whoever gave something back.
+    fn reopen_owners(&mut self) {
+        let shares = &self.shares;
+        let short = shares.short.iter();
+        let may = short.filter(|(whose, least)| shares.fits_owner(**whose, **least, true));
+        let may: Vec<Whose> = may.map(|(whose, _)| *whose).collect();
+        for whose in may {
+            self.shares.short.remove(&whose);
+            let owner = self.shares.owners.get(&whose);
+            let groups: Vec<u64> =
+                owner.map_or_else(Vec::new, |owner| owner.groups.iter().copied().collect());
+            for number in groups {
+                let group = self.shares.groups.get_mut(&number);
+                if group.is_some_and(|group| std::mem::take(&mut group.is_short_of_owner)) {
+                    self.uncap_group(number);
+                }
+            }
+        }
+    }
+
+    fn uncap_group(&mut self, number: u64) {
+        let Some(group) = self.shares.groups.get(&number) else {
             return;
         };
-        if !std::mem::take(&mut group.is_short) {
-            return;
-        }
         for &function in &group.functions {
             let row = &self.functions[function as usize];
             if row.containers < row.limit {
                 self.queue.uncap(FunctionIndex::from_raw(function));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_of_what_others_leave_and_something_is_left_of_it() {
+        let percent = |share| Percent::try_from(share).expect("a share");
+        let of = |share| move |left| most_of(left, percent(share));
+        assert_eq!([256, 156, 26, 1, 0].map(of(90)), [230, 140, 23, 1, 0]);
+        assert_eq!([8, 2, 1].map(of(50)), [4, 1, 1]);
+        assert_eq!(most_of(7, Percent::WHOLE), 7);
+        assert_eq!(most_of(u64::MAX, percent(100)), u64::MAX, "no overflow");
+        assert_eq!(part_of(1, percent(99)), 0, "of one who has nothing yet");
+        assert_eq!(part_of(u64::MAX, percent(50)), u64::MAX / 2);
     }
 }

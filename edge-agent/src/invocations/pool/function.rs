@@ -53,7 +53,7 @@ pub(super) struct Row {
 #[derive(Debug)]
 pub(super) struct Function {
     pub(super) app: AppName,
-    /// The scheduler's number of the app, by which it shares memory; nothing counts by it where one app may hold everything.
+    /// The scheduler's number of the app, by which it shares memory; nothing counts by it where one app and one tenant may hold everything.
     pub(super) group: u64,
     pub(super) concurrency: u32,
     pub(super) live: LiveProfile,
@@ -163,7 +163,7 @@ impl Function {
         (*running < self.concurrency).then_some(*container)
     }
 
-    /// Whether this open instance has a free seat.
+    /// Whether this open instance has a free place.
     pub(super) fn free_seat_of(&self, container: ContainerId) -> bool {
         let open = self.open.iter().find(|(open, _)| *open == container);
         open.is_some_and(|(_, running)| *running < self.concurrency)

@@ -8,7 +8,7 @@
 //! started. A token that is granted opens an instance for as many calls as it runs at once.
 //!
 //! **Readings.** A call is bound to an instance when it is handed to it, not when one is started for it: who is first in the line
-//! takes what is first ready. While an open instance has a free seat, a call of its function takes it at once, because that costs
+//! takes what is first ready. While an open instance has a free place, a call of its function takes it at once, because that costs
 //! no memory. An instance whose last call has ended is the scheduler's again, unless calls of its function wait to whom an instance
 //! was granted already.
 //!
@@ -27,9 +27,9 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::device::Percent;
-use fdn_core::{AppName, Millis};
+use fdn_core::{AppName, Millis, TenantTag};
 use fdn_scheduling::invocation::{
-    Action, ContainerId, FunctionIndex, KeepAlive, Profile, Refusal, RequestId, Scheduler,
+    Action, Bounds, ContainerId, FunctionIndex, KeepAlive, Profile, Refusal, RequestId, Scheduler,
     Settings, Ticket, Weight, Why, WorkerIndex,
 };
 use fdn_scheduling::scale;
@@ -95,12 +95,23 @@ pub struct PoolSettings {
     pub pause_after: Option<Millis>,
     /// How much of the memory for instances those of one app may hold together.
     pub app_share: Percent,
+    /// How much those of all apps of one tenant may hold, of what other tenants leave.
+    pub tenant_share: Percent,
+}
+
+impl PoolSettings {
+    /// What instances may hold of so much memory; nothing where one app and one tenant may hold all of it.
+    fn bounds(&self, all: Weight) -> Option<Bounds> {
+        let (group, owner) = (self.app_share, self.tenant_share);
+        let whole = (Percent::WHOLE, Percent::WHOLE);
+        ((group, owner) != whole).then_some(Bounds { all, group, owner })
+    }
 }
 
 /// What the pool is told of a function.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// Whose it is: the instances of all functions of an app have one share of the memory together.
+    /// Of which app it is: the instances of all its functions have one share of the memory together.
     pub app: AppName,
     /// The memory of one instance, as it counts towards that share.
     pub memory: Weight,
@@ -160,12 +171,6 @@ pub struct Pool {
     effects: Vec<Effect>,
 }
 
-/// The share of one app; nothing where one may hold everything.
-fn share_of(memory: Weight, share: Percent) -> Option<Weight> {
-    let part = u128::from(memory.get()) * u128::from(share.get()) / 100;
-    (share != Percent::WHOLE).then(|| Weight(u64::try_from(part).unwrap_or(u64::MAX)))
-}
-
 impl Pool {
     /// A pool without functions, on a node whose memory is not known yet.
     ///
@@ -214,9 +219,8 @@ impl Pool {
             .scheduler
             .memory_changed(now, self.worker, memory, &mut self.actions);
         known.expect("the node is a worker from the beginning");
-        let share = share_of(memory, self.settings.app_share);
-        if let Some(share) = share {
-            self.scheduler.set_share(now, share, &mut self.actions);
+        if let Some(bounds) = self.settings.bounds(memory) {
+            self.scheduler.set_bounds(now, bounds, &mut self.actions);
         }
         self.touched.append(&mut self.stranded);
         self.settle(now);
@@ -237,7 +241,7 @@ impl Pool {
         let (profile, memory) = (known.profile, known.memory);
         let mut function = Function::new(known)?;
         let index = self.scheduler.register(profile)?;
-        if share_of(self.memory, self.settings.app_share).is_some() {
+        if self.settings.bounds(self.memory).is_some() {
             let mut all = self.functions.iter().flatten();
             let other = all.find(|other| other.app == function.app);
             function.group = other.map_or(self.next_group, |other| other.group);
@@ -248,6 +252,18 @@ impl Pool {
         self.functions.resize_with(rows, || None);
         self.functions[index.get()] = Some(function);
         Ok(index)
+    }
+
+    /// Says whose an app is: the instances of all apps of a tenant have one share of the memory together. Until then, and of an app that is not
+    /// known, it is as if the app were its tenant's only one.
+    pub fn belong(&mut self, now: Millis, app: &AppName, tenant: TenantTag) {
+        let mut all = self.functions.iter().flatten();
+        if let Some(group) = all.find(|one| one.app == *app).map(|one| one.group) {
+            let owner = tenant.uuid().as_u128();
+            self.scheduler
+                .set_owner(now, group, owner, &mut self.actions);
+            self.settle(now);
+        }
     }
 
     /// Nobody will call the function any more: its instances are stopped once they are idle, and it is forgotten then.
@@ -313,7 +329,7 @@ impl Pool {
         if function.waiting.is_empty()
             && let Some(container) = function.free_seat()
         {
-            self.seat(now, container, call);
+            self.in_flight(now, container, call);
             return call;
         }
         if first {
@@ -387,7 +403,7 @@ impl Pool {
         self.scheduler.profile(index)
     }
 
-    /// How many apps have calls that wait because the app's instances hold its share of the memory.
+    /// How many apps have calls that wait because the app's instances, or those of its tenant, hold their share of the memory.
     #[must_use]
     pub fn apps_at_share(&self) -> usize {
         self.scheduler.groups_at_share()

@@ -91,13 +91,13 @@ impl Pool {
         let function = self.functions[row.function.get()]
             .as_mut()
             .expect("an instance's function is known");
-        // A seat that is free beside others costs nobody anything; an empty instance is the scheduler's, unless these calls
+        // A place that is free beside others costs nobody anything; an empty instance is the scheduler's, unless these calls
         // were granted one.
         if (left > 0 || function.has_granted())
             && let Some(call) = function.waiting.pop_front()
         {
             self.calls.remove(&call);
-            self.seat(now, container, call);
+            self.in_flight(now, container, call);
         }
         self.close_if_empty(now, container);
         self.touched.push(row.function);
@@ -271,13 +271,13 @@ impl Pool {
             && let Some(call) = function.waiting.pop_front()
         {
             self.calls.remove(&call);
-            self.seat(now, container, call);
+            self.in_flight(now, container, call);
         }
         self.close_if_empty(now, container);
     }
 
     /// Hands a call to an open instance.
-    pub(super) fn seat(&mut self, now: Millis, container: ContainerId, call: CallId) {
+    pub(super) fn in_flight(&mut self, now: Millis, container: ContainerId, call: CallId) {
         let Some(Row {
             doing: Doing::Open(running),
             function,

@@ -8,12 +8,13 @@ mod share;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fdn_core::{MebiBytes, Millis};
+use fdn_core::{MebiBytes, Millis, TenantId};
 use fdn_scheduling::invocation::{
     ContainerId, Fixed, FunctionIndex, KeepAlive, Order, Profile, QueueLimits, Settings, Weight,
     Why,
 };
 use fdn_scheduling::scale;
+use uuid::Uuid;
 
 use super::*;
 
@@ -53,7 +54,11 @@ struct World {
     served: Vec<CallId>,
     stopped: Vec<(ContainerId, Why)>,
     memory: u64,
-    share: Percent,
+    /// Of an app, and of a tenant.
+    shares: (Percent, Percent),
+    /// How many apps there are, and by app whose it is.
+    apps: usize,
+    tenants: Vec<u128>,
 }
 
 struct Shape {
@@ -79,12 +84,12 @@ fn settings(order: Order) -> PoolSettings {
         ahead: ms(60_000.0),
         pause_after: Some(ms(2000.0)),
         app_share: Percent::WHOLE,
+        tenant_share: Percent::WHOLE,
     }
 }
 
-/// Every other function is of the same app.
-fn app_of(number: usize) -> String {
-    format!("app-{}", number % 2)
+fn app_named(number: usize) -> AppName {
+    format!("app-{number}").parse().expect("it parses")
 }
 
 impl World {
@@ -99,6 +104,17 @@ impl World {
         memory: u64,
         shapes: &[Shape],
     ) -> Self {
+        Self::of_apps(settings, keep, memory, shapes, 2)
+    }
+
+    /// With functions of so many apps in turn, whose tenants nobody has told.
+    fn of_apps(
+        settings: PoolSettings,
+        keep: Box<dyn KeepAlive>,
+        memory: u64,
+        shapes: &[Shape],
+        apps: usize,
+    ) -> Self {
         let mut pool = Pool::new(settings, keep).expect("valid settings");
         pool.capacity(ms(0.0), Weight(memory));
         let functions = shapes
@@ -108,7 +124,7 @@ impl World {
                 let profile =
                     Profile::new(ms(shape.execution), ms(shape.cold), MebiBytes(shape.memory));
                 let known = Known {
-                    app: app_of(number).parse().expect("it parses"),
+                    app: app_named(number % apps),
                     memory: Weight(shape.memory),
                     profile: profile.expect("valid"),
                     concurrency: shape.concurrency,
@@ -131,8 +147,22 @@ impl World {
             served: Vec::new(),
             stopped: Vec::new(),
             memory,
-            share: settings.app_share,
+            shares: (settings.app_share, settings.tenant_share),
+            apps,
+            // Each its own.
+            tenants: (0..apps).map(|app| 1000 + app as u128).collect(),
         }
+    }
+
+    /// Says whose an app is.
+    fn belong(&mut self, app: usize, tenant: u128) {
+        let tag = TenantId::from_uuid(Uuid::from_u128(tenant)).tag();
+        // An app without functions is not known, and nobody's.
+        if app < self.functions.len() {
+            self.tenants[app] = tenant;
+        }
+        self.pool.belong(self.at(), &app_named(app), tag);
+        self.look();
     }
 
     fn at(&self) -> Millis {
@@ -251,6 +281,7 @@ impl World {
                         ..Seen::default()
                     };
                     assert!(self.live.insert(container, seen).is_none());
+                    self.check_tenant(function);
                 }
                 Effect::Assign { call, container } => {
                     assert!(self.waiting.remove(&call), "{call:?} is served once");
@@ -315,7 +346,7 @@ impl World {
 
     /// What the instances of one app hold together.
     fn held_by(&self, app: usize) -> (u64, usize) {
-        let functions = self.functions.iter().skip(app).step_by(2);
+        let functions = self.functions.iter().skip(app).step_by(self.apps);
         let held = functions.map(|(index, _, memory)| {
             let of = |seen: &&Seen| seen.function == Some(*index);
             let count = self.live.values().filter(of).count();
@@ -325,14 +356,58 @@ impl World {
     }
 
     fn check_shares(&self) {
-        let share = self.memory * u64::from(self.share.get()) / 100;
-        for app in 0..2 {
+        if self.shares.0 == Percent::WHOLE {
+            return;
+        }
+        let share = self.memory * u64::from(self.shares.0.get()) / 100;
+        for app in 0..self.apps {
             let (held, count) = self.held_by(app);
             assert!(
                 held <= share || count == 1,
                 "{count} instances of one app hold {held} of its {share}"
             );
         }
+    }
+
+    /// What the instances of a tenant hold, how many they are, and what of it is not idle.
+    fn held_by_tenant(&self, tenant: u128) -> (u64, usize, u64) {
+        let mut held = (0, 0, 0);
+        for seen in self.live.values() {
+            let mut functions = self.functions.iter();
+            let at = functions.position(|(index, ..)| seen.function == Some(*index));
+            let at = at.expect("known");
+            if self.tenants[at % self.apps] == tenant {
+                let memory = self.functions[at].2;
+                let is_idle = seen.ready && seen.calls.is_empty() && seen.rest != Resting::Waking;
+                held.0 += memory;
+                held.1 += 1;
+                held.2 += if is_idle { 0 } else { memory };
+            }
+        }
+        held
+    }
+
+    /// An instance of a function was ordered: its tenant stays within its share of what others leave, or has no other one.
+    fn check_tenant(&self, function: FunctionIndex) {
+        let at = self
+            .functions
+            .iter()
+            .position(|(index, ..)| *index == function);
+        let own = self.tenants[at.expect("known") % self.apps];
+        // An app without functions is not known.
+        let known = &self.tenants[..self.apps.min(self.functions.len())];
+        let others: BTreeSet<u128> = known.iter().copied().filter(|one| *one != own).collect();
+        let share = u64::from(self.shares.1.get());
+        if others.is_empty() || share == 100 {
+            return;
+        }
+        let busy: u64 = others.iter().map(|one| self.held_by_tenant(*one).2).sum();
+        let left = self.memory - busy;
+        let (held, count, _) = self.held_by_tenant(own);
+        assert!(
+            held <= left * share / 100 || count == 1,
+            "{count} instances of a tenant hold {held} of the {left} that others leave"
+        );
     }
 
     /// Everything goes well from now on, until nobody waits.

@@ -54,7 +54,7 @@ fn an_instance_runs_as_many_calls_at_once_as_its_function_allows() {
     world.end(container);
     assert_eq!(world.served.len(), 6);
     world.arrive(0);
-    assert_eq!(world.served.len(), 7, "a free seat is taken at once");
+    assert_eq!(world.served.len(), 7, "a free place is taken at once");
 }
 
 #[test]

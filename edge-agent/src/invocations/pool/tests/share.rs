@@ -1,4 +1,4 @@
-//! What the instances of one app hold together.
+//! What the instances of one app, and those of all apps of one tenant, hold together.
 
 use proptest::prelude::*;
 
@@ -98,8 +98,199 @@ fn with_all_of_it_for_one_app_nothing_is_counted() {
     assert_eq!(world.pool.apps_at_share(), 0);
 }
 
+/// Each function is of an app of its own, and each of its instances holds ten: apps 0 and 1 are one tenant's, app 2 is another's, and app 3 the
+/// first one's again.
+fn two_tenants(memory: u64) -> World {
+    let settings = PoolSettings {
+        app_share: 75.try_into().expect("a share"),
+        tenant_share: 90.try_into().expect("a share"),
+        pause_after: None,
+        ..settings(Order::Fcfs)
+    };
+    let shape = || Shape {
+        execution: 10.0,
+        cold: 100.0,
+        memory: 10,
+        concurrency: 1,
+    };
+    let keep = Box::new(Fixed::new(ms(600_000.0)));
+    let shapes = [shape(), shape(), shape(), shape()];
+    let mut world = World::of_apps(settings, keep, memory, &shapes, 4);
+    for (app, tenant) in [1, 1, 2, 1].into_iter().enumerate() {
+        world.belong(app, tenant);
+    }
+    world
+}
+
+#[test]
+fn two_apps_of_a_tenant_whose_calls_hang_leave_room_for_other_tenants() {
+    let mut world = two_tenants(100);
+    for _ in 0..40 {
+        world.arrive(0);
+        world.arrive(1);
+    }
+    grow(&mut world);
+    assert_eq!(world.held_by_tenant(1), (90, 9, 90), "of 100");
+    assert_eq!(world.pool.apps_at_share(), 2);
+    world.arrive(3);
+    assert_eq!(world.starting.len(), 0, "nor has its third app any");
+    assert_eq!(world.pool.apps_at_share(), 3);
+    world.arrive(2);
+    assert_eq!(world.starting.len(), 1, "another tenant has room at once");
+    world.arrive(2);
+    let container = world.start(0);
+    // Until its autoscaler wants two.
+    world.pass(3000.0);
+    assert_eq!(world.starting.len(), 0, "9 of the 10 that are left to it");
+    assert_eq!(world.pool.apps_at_share(), 4);
+    world.end(container);
+    assert_eq!(
+        world.busy().len(),
+        10,
+        "none of the first tenant's has ended"
+    );
+    world.drain();
+    assert_eq!(world.served.len(), 83);
+    assert_eq!(world.pool.apps_at_share(), 0, "nobody waits any more");
+}
+
+#[test]
+fn idle_instances_of_a_tenant_give_way_to_its_other_apps_first() {
+    let mut world = two_tenants(50);
+    world.arrive(2);
+    let other = world.start(0);
+    world.end(other);
+    for _ in 0..3 {
+        world.arrive(0);
+    }
+    world.arrive(1);
+    grow(&mut world);
+    let busy = world.busy();
+    assert_eq!(world.held_by_tenant(1), (40, 4, 40), "of 45");
+    world.arrive(3);
+    assert_eq!(world.starting.len(), 0, "all are busy");
+    // The other tenant's has been idle for longer.
+    let before = world.stopped.len();
+    world.end(busy[1]);
+    assert_eq!(world.stopped[before..], [(busy[1], Why::Evicted)]);
+    assert_eq!(world.starting.len(), 1);
+    world.start(0);
+    assert_eq!(world.held_by_tenant(2), (10, 1, 0));
+    world.drain();
+}
+
+#[test]
+fn what_others_do_not_keep_busy_is_left_and_what_they_end_is_told() {
+    let mut world = two_tenants(100);
+    for _ in 0..5 {
+        world.arrive(2);
+    }
+    grow(&mut world);
+    for _ in 0..3 {
+        world.arrive(0);
+        world.arrive(1);
+    }
+    grow(&mut world);
+    assert_eq!(world.held_by_tenant(1), (40, 4, 40), "45 of the 50 left");
+    let of_other = world.busy_of(2);
+    world.end(of_other[0]);
+    assert_eq!(world.starting.len(), 1, "54 of 60");
+    world.start(0);
+    // Until it is late, the next call waits for its own instance rather than for one in the place of another.
+    world.pass(1000.0);
+    assert_eq!(world.starting.len(), 0);
+    world.end(of_other[1]);
+    assert_eq!(world.starting.len(), 1, "63 of 70");
+    world.drain();
+    assert_eq!(world.served.len(), 11);
+}
+
+#[test]
+fn a_tenant_alone_has_all_and_takes_no_more_once_another_is_there() {
+    let mut world = two_tenants(100);
+    world.belong(2, 1);
+    for _ in 0..40 {
+        world.arrive(0);
+        world.arrive(1);
+    }
+    grow(&mut world);
+    assert_eq!(world.held_by_tenant(1).0, 100);
+    world.belong(2, 2);
+    world.arrive(2);
+    assert_eq!(world.starting.len(), 0, "nothing is taken from anybody");
+    let busy = world.busy();
+    world.crash(busy[0]);
+    assert_eq!(world.starting.len(), 1, "what ends is the other's");
+    world.start(0);
+    assert_eq!(world.held_by_tenant(2), (10, 1, 10));
+    world.drain();
+    // Of the call that came back too.
+    assert_eq!(world.served.len(), 82);
+}
+
+#[test]
+fn a_tenant_whose_last_function_is_gone_leaves_all() {
+    let mut world = two_tenants(100);
+    for _ in 0..40 {
+        world.arrive(0);
+        world.arrive(1);
+    }
+    grow(&mut world);
+    assert_eq!(world.held_by_tenant(1).0, 90);
+    let gone = world.functions[2].0;
+    world.pool.retire(world.at(), gone);
+    // Its app is nobody's any more.
+    world.tenants[2] = 1;
+    world.look();
+    assert_eq!(world.starting.len(), 1, "nobody is left to leave it to");
+    world.drain();
+}
+
+impl World {
+    /// Instances of an app that run calls.
+    fn busy_of(&self, app: usize) -> Vec<ContainerId> {
+        let mut busy = self.busy();
+        let index = self.functions[app].0;
+        busy.retain(|container| self.live[container].function == Some(index));
+        busy
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// No tenant takes more than its share of what others leave (in [`World::check_tenant`]), whatever is told of whose apps are, and in the
+    /// end nobody waits.
+    #[test]
+    fn no_tenant_passes_its_share_and_no_call_is_lost(
+        shapes in prop::collection::vec(shape(), 1..8),
+        memory in 40u64..300,
+        (app_share, share) in (1u8..=100, 1u8..100),
+        policy in 0usize..4,
+        order in prop::sample::select(vec![Order::FuncSched, Order::Fcfs]),
+        steps in prop::collection::vec(
+            prop_oneof![
+                12 => step().prop_map(Ok),
+                1 => (0usize..5, 0u128..3).prop_map(Err),
+            ],
+            1..200,
+        ),
+    ) {
+        let settings = PoolSettings {
+            app_share: app_share.try_into().expect("a share"),
+            tenant_share: share.try_into().expect("a share"),
+            ..settings(order)
+        };
+        let mut world = World::of_apps(settings, keep(policy), memory, &shapes, 5);
+        for step in &steps {
+            match step {
+                Ok(step) => world.apply(step),
+                Err((app, tenant)) => world.belong(*app, *tenant),
+            }
+        }
+        world.drain();
+        prop_assert!(world.waiting.is_empty());
+    }
 
     /// No app passes its share after any event (in [`World::check`]), and in the end nobody waits.
     #[test]
