@@ -468,7 +468,7 @@ impl Drop for Fleet {
 /// What a command printed, if it went well; else that is the error.
 fn succeeds(command: &mut Command) -> Result<String> {
     let output = command.output()?;
-    let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     ensure!(
         output.status.success(),

@@ -17,14 +17,14 @@ use fdn_testkit::wait;
 #[derive(Debug)]
 pub struct Namespace {
     keeper: Process,
-    /// The third octet of its addresses.
+    /// The third byte of its addresses.
     subnet: u8,
 }
 
-/// The centre's end of the cable, and where DNS answers: last octets.
+/// The centre's end of the cable, and where DNS answers: last bytes.
 const CENTRE: u8 = 1;
 const DNS: u8 = 2;
-/// Nodes of the first region begin after this last octet, those of the next one as many further.
+/// Nodes of the first region begin after this last byte, those of the next one as many further.
 const REGION: usize = 16;
 /// What its end of the cable is called.
 const INSIDE: &str = "edge0";
@@ -143,7 +143,7 @@ impl Namespace {
     }
 }
 
-/// Leads a cable into the namespace of a process; the third octet of its addresses, which no other test of this machine has.
+/// Leads a cable into the namespace of a process; the third byte of its addresses, which no other test of this machine has.
 fn connect(keeper: u32) -> Result<u8> {
     let own = u8::try_from(std::process::id() % 256).unwrap_or_default();
     let keeper = keeper.to_string();

@@ -56,6 +56,6 @@ pub(crate) fn create_cluster(cli: &Cli, name: &str, (lat, lon): (f64, f64)) -> R
 
 /// 127.0.REGION.NODE: on Linux all of 127/8 is this machine.
 pub(crate) fn gateway(region: usize, node: usize) -> IpAddr {
-    let octet = |n: usize| u8::try_from(n + 1).expect("few regions and nodes");
-    IpAddr::V4(Ipv4Addr::new(127, 0, octet(region), octet(node)))
+    let byte = |n: usize| u8::try_from(n + 1).expect("few regions and nodes");
+    IpAddr::V4(Ipv4Addr::new(127, 0, byte(region), byte(node)))
 }

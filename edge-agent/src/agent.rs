@@ -46,7 +46,7 @@ use crate::status::{Identity, Reporter, Silence};
 use crate::sync::Sync;
 use crate::traces::{Exporter, Sample, Traces};
 use crate::usage::{self, CallAccess};
-use crate::workflows::{RunBook, StageClient, StageServer, StageServerParts, Told, Workflows};
+use crate::workflows::{RunChanges, StageClient, StageServer, StageServerParts, Told, Workflows};
 use centre::{connect, own_key, own_key_file};
 use containers::Containers;
 
@@ -70,6 +70,8 @@ pub struct Agent {
     drain: Duration,
     /// Ends everything but the gateway.
     stop: CancellationToken,
+    /// Ends the connection to controllers, and what is told over it.
+    centre_stop: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
     usage: Spool,
     _devices: fdn_devices::WatchGuard,
@@ -102,7 +104,7 @@ struct Shared {
     ledger: Arc<Ledger>,
     admission: Arc<Admission>,
     rtt: Arc<RttTable>,
-    book: Arc<RunBook>,
+    run_changes: Arc<RunChanges>,
     nearness: Arc<Nearness>,
     usage: Spool,
     traces: Option<Traces>,
@@ -111,6 +113,7 @@ struct Shared {
     draining: Arc<AtomicBool>,
     changed: Arc<Notify>,
     stop: CancellationToken,
+    centre_stop: CancellationToken,
 }
 
 impl Agent {
@@ -199,24 +202,25 @@ impl Agent {
                 .take()
                 .map(|feed| tokio::spawn(sync.run(feed, stop.clone()))),
         );
+        let centre_stop = &shared.centre_stop;
         tasks.extend([
             shell,
             tokio::spawn(shared.follow_fleet()),
-            tokio::spawn(Arc::clone(&reporter).run_status(stop.clone())),
-            tokio::spawn(Arc::clone(&reporter).run_runs(stop.clone())),
-            tokio::spawn(Arc::clone(&reporter).run_links(stop.clone())),
-            tokio::spawn(reporter.run_rtt(stop.clone())),
-            tokio::spawn(shared.shipper().run(stop.clone())),
+            tokio::spawn(Arc::clone(&reporter).run_status(centre_stop.clone())),
+            tokio::spawn(Arc::clone(&reporter).run_runs(centre_stop.clone())),
+            tokio::spawn(Arc::clone(&reporter).run_links(centre_stop.clone())),
+            tokio::spawn(reporter.run_rtt(centre_stop.clone())),
+            tokio::spawn(shared.shipper().run(centre_stop.clone())),
         ]);
+        tasks.extend(renewer.map(|renewer| tokio::spawn(renewer.run(centre_stop.clone()))));
         let watch = shared.watch_devices(containers.as_ref().map(|all| all.local.clone()))?;
         tasks.push(tokio::spawn(restore_devices(
             Arc::clone(&shared.fleet),
             shared.devices.clone(),
             shared.settings.data.join("state"),
             Arc::clone(&shared.changed),
-            stop.clone(),
+            stop,
         )));
-        tasks.extend(renewer.map(|renewer| tokio::spawn(renewer.run(stop))));
         let node = &shared.settings.node;
         info!(%node, gateway = %gateway.address(), admin = %admin.address(), "the agent listens");
         Ok(Self {
@@ -230,6 +234,7 @@ impl Agent {
             changed: shared.changed,
             drain: shared.settings.stop.drain.as_duration(),
             stop: guard.disarm(),
+            centre_stop: shared.centre_stop,
             tasks,
             usage: shared.usage,
             _devices: watch,
@@ -287,6 +292,12 @@ impl Agent {
         &self.readiness
     }
 
+    /// Ends the connection to controllers, and what is told over it; calls are served on. For a process that ends together with its controllers, so that
+    /// their end is not told as an outage.
+    pub fn disconnect(&self) {
+        self.centre_stop.cancel();
+    }
+
     /// Stops: tells that it drains, goes on accepting for a moment, lets running calls end, then ends everything else.
     pub fn stop(self) -> BoxedFuture<()> {
         Box::pin(self.end())
@@ -335,6 +346,7 @@ impl Shared {
     ) -> Result<Self, Error> {
         let metrics = Metrics::new(&settings.node)?;
         let stop = CancellationToken::new();
+        let centre_stop = stop.child_token();
         let readiness = Readiness::waiting_for(&[CONDITION_STATE, CONDITION_APPS]);
         readiness.set(CONDITION_ACCEPTING, true, "");
         let spool_metrics = SpoolMetrics::new(&metrics.registry, &settings.node)?;
@@ -346,7 +358,7 @@ impl Shared {
         let seal = own_key(&settings)?;
         let connection = match connection {
             Some(connection) => connection,
-            None => connect(&settings, &metrics, stop.clone())?,
+            None => connect(&settings, &metrics, centre_stop.clone())?,
         };
         let engine = machine.engine.clone();
         let admission = Admission::new(
@@ -375,7 +387,7 @@ impl Shared {
                 settings.reports.rtt_prefixes,
                 metrics.rtt_dropped.clone(),
             )),
-            book: Arc::new(RunBook::new(
+            run_changes: Arc::new(RunChanges::new(
                 settings.reports.runs,
                 metrics.workflows.untold.clone(),
             )),
@@ -389,6 +401,7 @@ impl Shared {
             metrics,
             readiness,
             stop,
+            centre_stop,
         })
     }
 
@@ -440,7 +453,7 @@ impl Shared {
         let client = client.transpose()?.map(Arc::new);
         Ok(Workflows::new(
             (settings.node.clone(), settings.cluster.clone()),
-            Arc::clone(&self.book),
+            Arc::clone(&self.run_changes),
             settings.workflows.clone(),
             client,
             metrics,
@@ -542,7 +555,7 @@ impl Shared {
             metrics: self.metrics.clone(),
             rtt: Arc::clone(&self.rtt),
             nearness: Arc::clone(&self.nearness),
-            book: Arc::clone(&self.book),
+            run_changes: Arc::clone(&self.run_changes),
             draining: Arc::clone(&self.draining),
             fleet: Arc::clone(&self.fleet),
             peers: containers.and_then(|all| all.peers.clone()),

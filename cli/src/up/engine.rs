@@ -58,7 +58,7 @@ async fn ping(socket: &Path) -> std::io::Result<bool> {
     stream.write_all(PING).await?;
     let mut answer = Vec::new();
     stream.take(ANSWER).read_to_end(&mut answer).await?;
-    let line = answer.split(|octet| *octet == b'\r').next();
+    let line = answer.split(|byte| *byte == b'\r').next();
     Ok(line.is_some_and(|line| line.starts_with(b"HTTP/1.") && line.ends_with(b" 200 OK")))
 }
 

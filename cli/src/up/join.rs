@@ -118,12 +118,12 @@ fn unread(error: StoreError) -> CliError {
 }
 
 async fn cluster(controller: &Controller, node: &NodePlan) -> Result<(), CliError> {
-    let wish = CreateCluster {
+    let request = CreateCluster {
         cluster: node.cluster.clone(),
         region: node.region.clone(),
         location: Some(node.location),
     };
-    match fleet::create(controller.state(), &Actor::network(), &wish, now()).await {
+    match fleet::create(controller.state(), &Actor::network(), &request, now()).await {
         // Another node of it came first.
         Ok(_) | Err(fdn_controller::Error::Conflict(_)) => Ok(()),
         Err(error) => Err(failed("the clusters", &error)),
@@ -137,13 +137,13 @@ async fn token(
     role: Role,
     layout: &Layout,
 ) -> Result<(), CliError> {
-    let wish = CreateJoinToken {
+    let request = CreateJoinToken {
         role,
         cluster: cluster.clone(),
         ttl: TOKEN_TTL,
         uses: 1,
     };
-    let made = join_token::create(controller.state(), &Actor::network(), &wish, now()).await;
+    let made = join_token::create(controller.state(), &Actor::network(), &request, now()).await;
     let made = made.map_err(|e| failed("the join tokens", &e))?;
     let path = layout.join_token();
     secret::write(&path, &Secret::new(made.token)).map_err(|e| CliError::File {

@@ -105,11 +105,13 @@ impl Network {
 
     /// Stops all parts: gateways let running calls end, states are written.
     ///
-    /// The controller first: it would take the end of the nodes for an outage and begin to plan around it.
+    /// The controller before the nodes: it would take their end for an outage and begin to plan around it. Nor is its end an outage to them and to DNS, which
+    /// hang up before.
     pub async fn stop(self) {
+        self.agents.iter().for_each(Agent::disconnect);
+        self.dns.stop().await;
         self.controller.stop().await;
-        let agents = join_all(self.agents.into_iter().map(Agent::stop));
-        tokio::join!(agents, self.dns.stop());
+        join_all(self.agents.into_iter().map(Agent::stop)).await;
     }
 }
 

@@ -166,6 +166,7 @@ async fn the_whole_life_of_an_app_on_an_embedded_network() {
     let stopped = process.stop(STOP).expect("SIGTERM ends it");
     assert!(stopped.success(), "{stopped}:\n{}", process.log());
     assert!(process.log().ends_with("stopped\n"), "{}", process.log());
+    stopped_quietly(&process);
     assert_eq!(network.fdn(&["list"]).code, Some(7), "nobody answers now");
 
     let mut process = network.up().await;
@@ -193,6 +194,17 @@ async fn the_whole_life_of_an_app_on_an_embedded_network() {
     drop(follower);
     rolled_back_and_deleted(&network);
     process.stop(STOP).expect("SIGTERM ends it");
+    stopped_quietly(&process);
+}
+
+/// That a network stops as it was told to is nothing to warn of: the parts that go do not miss each other.
+fn stopped_quietly(process: &Process) {
+    let log = process.log();
+    let (_, stop) = log.split_once(": stopping\n").expect("it was stopped");
+    assert!(
+        !stop.contains(" WARN ") && !stop.contains("ERROR "),
+        "{log}"
+    );
 }
 
 /// Somebody is invited, chooses a password by the link, and looks at what there is.

@@ -7,6 +7,7 @@
 //! A deploy that brings what is current already (component, manifest, secrets) changes nothing, except that the artifact is written
 //! again, which heals a damaged one. Secrets that the manifest names and the upload does not bring are taken over from the current version.
 
+mod devices;
 mod first;
 mod forms;
 
@@ -210,7 +211,7 @@ async fn judge(
     // Nothing is compiled that has no room, or is by nobody who may upload.
     let settings = &state.settings.repository;
     let mut connection = state.store.read().await?;
-    repository::admit(&mut connection, settings, *tenant, candidate.octets()).await?;
+    repository::admit(&mut connection, settings, *tenant, candidate.bytes()).await?;
     drop(connection);
     let (signer, first) = signing::judge(state, *tenant, manifest, component, signature).await?;
     let mut steps = vec![first];
@@ -224,6 +225,7 @@ async fn judge(
         ..
     } = &mut *candidate;
     steps.extend(forms::judge(state, *tenant, manifest, secrets, forms).await?);
+    steps.extend(devices::found(state, manifest));
     candidate.signer = signer;
     candidate.compiled = judged.compiled;
     Ok(steps)
@@ -246,7 +248,7 @@ async fn judge_artifact(
 
 impl Candidate {
     /// Of all its artifacts.
-    fn octets(&self) -> u64 {
+    fn bytes(&self) -> u64 {
         let others = self.forms.iter().map(|form| form.component.size());
         others.fold(self.component.size(), u64::saturating_add)
     }
@@ -402,7 +404,7 @@ async fn write(
     let now = fdn_service::now();
     let workflow = |version| Workflow::single(candidate.app.clone().into(), version);
     // The first plan needs the shape of the workflow only; its version is known inside the transaction.
-    let placed = first_plan(state, candidate, &workflow(VersionNumber::FIRST), now)?;
+    let (placed, unfit) = first_plan(state, candidate, &workflow(VersionNumber::FIRST), now)?;
     let (ttl, settings) = (state.ttl_s(), &state.settings.repository);
     in_transaction!(state.store, tx => {
         let revision = revision_next(&mut tx).await?;
@@ -414,7 +416,7 @@ async fn write(
         let new = NewVersion { candidate, steps, by: actor, now };
         let version = version_write(&mut tx, settings, new).await?;
         secrets_write(state, &mut tx, candidate, (actor, revision, now)).await?;
-        let holders = first_holders(state, &mut tx, &candidate.app, &placed).await?;
+        let holders = first_holders(state, &mut tx, &candidate.app, (&placed, &unfit)).await?;
         let change = Change { candidate, workflow: workflow(version), version, placed: &placed, holders, actor, revision, now };
         let row = app_write(&mut tx, change, ttl).await?;
         let entry = audit(actor, "deploy", &row, row.previous, Some(version), now);
@@ -480,7 +482,7 @@ async fn version_write(
 ) -> Result<VersionNumber, Error> {
     let NewVersion { candidate, now, .. } = new;
     let (tenant, size) = (candidate.tenant, candidate.component.size());
-    repository::admit(&mut *connection, settings, tenant, candidate.octets()).await?;
+    repository::admit(&mut *connection, settings, tenant, candidate.bytes()).await?;
     let others = candidate.forms.iter().map(|form| form.signer.as_ref());
     for signer in std::iter::once(candidate.signer.as_ref()).chain(others) {
         signing::admit(&mut *connection, tenant, signer).await?;

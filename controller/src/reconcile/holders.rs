@@ -7,8 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::message::Holders;
+use fdn_core::workflow::Workflow;
 use fdn_core::{AppName, ClusterId, Digest};
 
+use super::serving::running;
+use super::world::{Profiles, World};
 use crate::store::app::AppRow;
 
 /// The clusters that apps are shared among: those with nodes; where these are too few, also those that were `made` and have none yet.
@@ -22,6 +25,19 @@ pub fn known(
         live.extend(made);
     }
     live
+}
+
+/// The clusters that have no part in the choice, since none of their nodes could ever hold an instance of the app and others can. Of an app of several
+/// stages there are none: whoever holds it takes calls of it, wherever its stages run.
+#[must_use]
+pub fn unfit(world: &World, workflow: &Workflow, profiles: &Profiles) -> BTreeSet<ClusterId> {
+    match workflow.stages() {
+        [only] => {
+            let (_, gpu) = running(profiles.get(&only.name));
+            world.phases.without_gpu(gpu)
+        }
+        _ => BTreeSet::new(),
+    }
 }
 
 /// The clusters that shall hold an app, of those that there are. `needed`: those of its plans, and those that clients are leaving.

@@ -2,12 +2,13 @@
 //!
 //! A cluster is as far as the farthest of its nodes that take work: its gateways hand calls to that one. A cluster without a node that runs the
 //! function's kind, or whose nodes all failed to make it ready, is barred. One that is still making it ready is barred to clients that are
-//! served elsewhere, and to new ones as long as any other cluster serves it: nobody is sent where calls would wait for an artifact. Of a cluster
+//! served elsewhere, and to new ones as long as any other cluster serves it: nobody is sent where calls would wait for an artifact. One whose nodes have
+//! not the GPU memory that an instance takes, used or not, is barred for that before any of them has tried. Of a cluster
 //! only those nodes count as room that run the function's kind and have not failed to make it ready.
 
 pub mod readiness;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::api::Candidate;
 use fdn_core::device::GpuRequest;
@@ -54,6 +55,8 @@ pub struct Phases {
     forms: Vec<[bool; 2]>,
     /// Of each cluster: the slots of the nodes that do.
     open: Vec<[f64; 2]>,
+    /// Of each cluster: the most GPU memory of one of them.
+    gpu: Vec<MebiBytes>,
     /// Of each cluster: what each of its nodes has.
     haves: Vec<Vec<Have>>,
     apps: BTreeMap<AppName, BTreeMap<usize, Seen>>,
@@ -125,9 +128,16 @@ const fn kind_of(holding: Holding) -> RuntimeKind {
     }
 }
 
+/// What a stage holds that is run like this, and the GPU memory that an instance of it takes.
+pub(super) fn running(profile: Option<&Profile>) -> (Holding, MebiBytes) {
+    profile.map_or((Holding::Calls, MebiBytes(0)), |profile| {
+        (profile.holding, profile.demand.gpu_memory_mib)
+    })
+}
+
 /// The kind of function that is run like this.
 pub(super) fn kind(profile: Option<&Profile>) -> RuntimeKind {
-    kind_of(profile.map_or(Holding::Calls, |profile| profile.holding))
+    kind_of(running(profile).0)
 }
 
 impl Phases {
@@ -140,6 +150,7 @@ impl Phases {
             slots: vec![0.0; clusters.len()],
             forms: vec![[false; 2]; clusters.len()],
             open: vec![[0.0; 2]; clusters.len()],
+            gpu: vec![MebiBytes(0); clusters.len()],
             haves: vec![Vec::new(); clusters.len()],
             apps: BTreeMap::new(),
         };
@@ -153,6 +164,7 @@ impl Phases {
 
     fn take_in(&mut self, at: usize, node: &NodeStatus) {
         self.nodes[at] += 1;
+        self.gpu[at] = self.gpu[at].max(node.capacity.gpu_memory_mib);
         let slots = f64::from(node.slots);
         self.slots[at] += slots;
         let (mut open, mut has) = ([0.0; 2], [false; 2]);
@@ -232,10 +244,36 @@ impl Phases {
         }
     }
 
-    /// Where the stages of an app can run that hold resources like this.
+    /// Where the stages of an app can run that hold resources like this, and so much GPU memory.
     #[must_use]
-    pub fn serving(&self, app: Option<&AppName>, stages: &[Holding]) -> Serving {
-        self.serving_by(app, stages.len(), |task, _| Some(kind_of(stages[task])))
+    pub fn serving(&self, app: Option<&AppName>, stages: &[(Holding, MebiBytes)]) -> Serving {
+        let kind = |task: usize, _| Some(kind_of(stages[task].0));
+        self.serving_by(app, stages.len(), kind, |task| stages[task].1)
+    }
+
+    /// That no node of a cluster has so much GPU memory, used or not; nothing where one has, or none takes work.
+    fn lacks_gpu(&self, at: usize, wanted: MebiBytes) -> Option<Exclusion> {
+        let of = |gpu_memory_mib| Resources {
+            gpu_memory_mib,
+            ..Resources::default()
+        };
+        let lacks = self.nodes[at] > 0 && wanted > self.gpu[at];
+        lacks.then(|| Exclusion::Shortage {
+            wanted: of(wanted),
+            free: of(self.gpu[at]),
+        })
+    }
+
+    /// The clusters in which no instance can ever be that takes so much GPU memory; none, if there is no other.
+    #[must_use]
+    pub fn without_gpu(&self, wanted: MebiBytes) -> BTreeSet<ClusterId> {
+        let all = self.clusters.iter().enumerate();
+        let lacking = all.filter(|(at, _)| self.lacks_gpu(*at, wanted).is_some());
+        let lacking: BTreeSet<ClusterId> = lacking.map(|(_, id)| id.clone()).collect();
+        match lacking.len() == self.clusters.len() {
+            true => BTreeSet::new(),
+            false => lacking,
+        }
     }
 
     /// Whether all nodes of a cluster that take work failed to make a revision of an app ready, or a later one, and none answers.
@@ -277,13 +315,15 @@ impl Phases {
         self.haves[at].iter().any(|have| have.holds(need))
     }
 
-    /// The same where it depends on the cluster of what kind a task's function is: nothing where no form of it can run.
+    /// The same where it depends on the cluster of what kind a task's function is: nothing where no form of it can run. `gpu` is the GPU memory that an
+    /// instance of a task takes.
     #[must_use]
     pub fn serving_by(
         &self,
         app: Option<&AppName>,
         tasks: usize,
         kind: impl Fn(usize, usize) -> Option<RuntimeKind>,
+        gpu: impl Fn(usize) -> MebiBytes,
     ) -> Serving {
         let clusters = self.clusters.len();
         let cell = |task: usize, at: usize| {
@@ -297,6 +337,9 @@ impl Phases {
             // A cluster without any node that takes work is kept out for that reason.
             if self.nodes[at] > 0 && !self.forms[at][form(kind)] {
                 return Err(Exclusion::NoRuntime { kind });
+            }
+            if let Some(lacking) = self.lacks_gpu(at, gpu(task)) {
+                return Err(lacking);
             }
             match self.served(app, at) {
                 Served::Failed if self.nodes[at] > 0 => Err(Exclusion::CannotServe),

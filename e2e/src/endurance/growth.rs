@@ -20,7 +20,7 @@ pub struct Allowed {
     pub part: f64,
 }
 
-/// Octets of memory. A process fills bounded tables for a while (history for machines that were away, logs, records of calls, code of the versions that
+/// Bytes of memory. A process fills bounded tables for a while (history for machines that were away, logs, records of calls, code of the versions that
 /// were deployed last) and its allocator keeps some of what was given back; what leaks with each of some thousand calls, events or deploys
 /// is more.
 pub const MEMORY: Allowed = Allowed {

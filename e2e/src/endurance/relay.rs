@@ -1,4 +1,4 @@
-//! A link that can be cut: a TCP proxy that hands octets on as long as the link is whole.
+//! A link that can be cut: a TCP proxy that hands bytes on as long as the link is whole.
 //!
 //! While it is cut nothing ends and nothing arrives, as where a router loses packets: connections stand, what is sent waits, who connects gets no word. When
 //! it is whole again everything goes on.

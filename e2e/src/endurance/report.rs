@@ -14,7 +14,7 @@ use super::judge::Violation;
 pub struct Held {
     /// The process, and the number of its life.
     pub who: String,
-    /// Octets, or how many.
+    /// Bytes, or how many.
     pub what: &'static str,
     /// How it grew.
     pub growth: Growth,

@@ -274,7 +274,7 @@ impl Network {
             .args(["--controller-port", &port.to_string()])
             .args(more)
             .output()?;
-        let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         ensure!(output.status.success(), "{}", text(&output.stderr));
         self.lengthen(name)?;
         self.add(name, ip);

@@ -18,10 +18,10 @@ use fdn_core::{
 use fdn_runtime::{CallContext, Engine, Function, Hold, LoadError, LogSink, NoLog};
 use tokio::sync::OnceCell;
 
-use crate::invocations::Lane;
+use crate::invocations::FunctionQueue;
 use crate::invocations::admission::Expected;
-use crate::invocations::instances::{InstanceLane, Trouble};
-use crate::invocations::ledger::MemoryHold;
+use crate::invocations::instances::{Degradation, InstanceQueue};
+use crate::invocations::ledger::MemoryReservation;
 use crate::logs::AppLog;
 use crate::metrics::{AppMetrics, Metrics, VersionCounts};
 use crate::settings::LogsSettings;
@@ -54,7 +54,7 @@ pub enum Server {
     /// Sandboxes in this process.
     Sandboxes(Sandboxes),
     /// Instances in containers or pods.
-    Instances(InstanceLane),
+    Instances(InstanceQueue),
 }
 
 /// A component, from its compiled file.
@@ -62,7 +62,7 @@ pub struct Sandboxes {
     compiled: PathBuf,
     engine: Engine,
     loaded: Arc<OnceCell<Arc<Function>>>,
-    lane: Lane,
+    queue: FunctionQueue,
 }
 
 impl Sandboxes {
@@ -73,14 +73,14 @@ impl Sandboxes {
             compiled,
             engine,
             loaded: Arc::default(),
-            lane: Lane::new(memory),
+            queue: FunctionQueue::new(memory),
         }
     }
 
     /// Its part of the node's gate.
     #[must_use]
-    pub const fn lane(&self) -> &Lane {
-        &self.lane
+    pub const fn queue(&self) -> &FunctionQueue {
+        &self.queue
     }
 
     /// The loaded function, loading it if this is the first call. Loading goes on when whoever asked for it no longer waits: the next call
@@ -263,8 +263,8 @@ impl Deployed {
     pub fn instances(&self) -> u32 {
         match &self.server {
             Server::Sandboxes(_) => 0,
-            Server::Instances(lane) => {
-                let counts = lane.counts();
+            Server::Instances(queue) => {
+                let counts = queue.counts();
                 counts.starting + counts.open + counts.idle
             }
         }
@@ -275,16 +275,16 @@ impl Deployed {
     pub fn starts(&self) -> u64 {
         match &self.server {
             Server::Sandboxes(_) => 0,
-            Server::Instances(lane) => lane.starts(),
+            Server::Instances(queue) => queue.starts(),
         }
     }
 
     /// What is wrong with its instances, if something is.
     #[must_use]
-    pub fn trouble(&self) -> Option<Trouble> {
+    pub fn degradation(&self) -> Option<Degradation> {
         match &self.server {
             Server::Sandboxes(_) => None,
-            Server::Instances(lane) => lane.trouble(),
+            Server::Instances(queue) => queue.degradation(),
         }
     }
 
@@ -294,7 +294,7 @@ impl Deployed {
         self: &Arc<Self>,
         request: Bytes,
         left: Duration,
-        memory: Option<MemoryHold>,
+        memory: Option<MemoryReservation>,
     ) -> CallContext {
         let mut context = self.context.clone();
         context.hold = memory.map(|memory| Arc::new(memory) as Hold);

@@ -80,9 +80,9 @@ mod tests {
             password_file,
         }];
         let path = folder.path().join("artifact");
-        let of = async |octets: &[u8]| {
-            std::fs::write(&path, octets).expect("written");
-            let image = image(Digest::of(octets), path.clone(), &registries).await;
+        let of = async |bytes: &[u8]| {
+            std::fs::write(&path, bytes).expect("written");
+            let image = image(Digest::of(bytes), path.clone(), &registries).await;
             image.expect("an image")
         };
         let wanted = Digest::of(b"manifest");
@@ -109,9 +109,9 @@ mod tests {
                 ..
             }
         ));
-        for octets in [vec![0; 2048], b"short and no name".to_vec()] {
-            let archive = of(&octets).await;
-            assert_eq!(archive.digest, Digest::of(&octets));
+        for bytes in [vec![0; 2048], b"short and no name".to_vec()] {
+            let archive = of(&bytes).await;
+            assert_eq!(archive.digest, Digest::of(&bytes));
             assert!(matches!(archive.source, ImageSource::Archive { .. }));
         }
     }

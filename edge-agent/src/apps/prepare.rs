@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use fdn_core::manifest::RuntimeKind;
+use fdn_core::manifest::{Manifest, RuntimeKind};
 use fdn_core::message::{AppSpec, FunctionSpec};
 use fdn_core::workflow::{RunSpec, Stage};
-use fdn_core::{AppName, FormName, FunctionName, InstanceId, SecretName, StageName, VersionNumber};
+use fdn_core::{
+    AppName, FormName, FunctionName, InstanceId, SecretName, StageName, TenantTag, VersionNumber,
+};
 use fdn_instances::{Image, LogLimits, Outbound, Readiness, Secrets, StartSpec};
 use fdn_runtime::{LoadError, NoLog, probe};
 use tracing::debug;
@@ -57,6 +59,7 @@ async fn function(
             stage: None,
             form: formed.name,
             function: &formed.function,
+            tenant: spec.tenant,
             ahead: spec.primary.contains(&parts.cluster),
         };
         let deployed = deploy(parts, app, wanted, &known, Arc::clone(&metrics), compiling).await?;
@@ -118,9 +121,10 @@ async fn stages(
             stage: Some(&stage.name),
             form: formed.name,
             function,
+            tenant: spec.tenant,
             ahead: run.runs_in(&stage.name, &parts.cluster),
         };
-        let deployed = if runs(parts, function.manifest.runtime).await {
+        let deployed = if runs(parts, &function.manifest).await {
             let known: Vec<_> = known.and_then(|k| k.deployed.clone()).into_iter().collect();
             let metrics = Arc::clone(&stats.metrics);
             Some(deploy(parts, app, wanted, &known, metrics, compiling).await?)
@@ -145,6 +149,8 @@ struct Wanted<'a> {
     /// Of a function with several forms, the one that this is.
     form: Option<FormName>,
     function: &'a FunctionSpec,
+    /// Whose the app is, if that is known.
+    tenant: Option<TenantTag>,
     /// Whether it is loaded before its first call.
     ahead: bool,
 }
@@ -168,6 +174,10 @@ async fn deploy(
         None => {
             let form = wanted.form.as_ref();
             let server = server(parts, app, (function, form), &secrets, compiling).await?;
+            if let (Some(tenant), Some(instances)) = (wanted.tenant, &parts.instances) {
+                // Before the first instance of it is started.
+                instances.belong(app, tenant);
+            }
             let deployed = DeployedParts {
                 app: app.clone(),
                 stage: wanted.stage.cloned(),
@@ -215,7 +225,7 @@ async fn in_form<'a>(
         let Some(formed) = function.in_form(name) else {
             continue;
         };
-        if runs(parts, formed.manifest.runtime).await {
+        if runs(parts, &formed.manifest).await {
             return Formed {
                 name: Some(name.clone()),
                 function: Cow::Owned(formed),
@@ -230,11 +240,25 @@ async fn in_form<'a>(
     }
 }
 
-/// Whether something here, or on another node of the cluster, runs functions of a kind.
-async fn runs(parts: &AppsParts, kind: RuntimeKind) -> bool {
-    match kind {
+/// Whether something here, or on another node of the cluster, runs such functions, and has the devices that they ask for.
+async fn runs(parts: &AppsParts, manifest: &Manifest) -> bool {
+    match manifest.runtime {
         RuntimeKind::Wasm => true,
-        RuntimeKind::Docker => containers(parts).await.is_some(),
+        RuntimeKind::Docker => match containers(parts).await {
+            Some(instances) => has_devices(instances, manifest).await.is_ok(),
+            None => false,
+        },
+    }
+}
+
+/// Whether the cluster has the devices that a function asks for.
+async fn has_devices(instances: &Instances, manifest: &Manifest) -> Result<(), PrepareError> {
+    let Some(request) = &manifest.gpu else {
+        return Ok(());
+    };
+    match instances.lacks_devices(request).await {
+        None => Ok(()),
+        Some(lacking) => Err(PrepareError::Devices(lacking)),
     }
 }
 
@@ -267,6 +291,7 @@ async fn server(
                         .to_owned(),
                 )
             })?;
+            has_devices(instances, &function.manifest).await?;
             let path = parts.cache.fetch(digest, size).await?;
             compiling();
             let image = image::image(digest, path, &parts.settings.registries).await?;
@@ -274,10 +299,10 @@ async fn server(
             spec.description.form = form.cloned();
             instances.prepare(&spec.image).await?;
             let expected = function.manifest.expected_millis();
-            let lane = instances
+            let queue = instances
                 .register(spec, expected)
                 .map_err(|error| PrepareError::Spec(error.to_string()))?;
-            Ok(Server::Instances(lane))
+            Ok(Server::Instances(queue))
         }
     }
 }
@@ -380,9 +405,9 @@ fn open_secrets(
 /// Has one instance there before calls come to this version instead of another. Where none starts in time or there is no room for it beside the
 /// old ones, calls come to it all the same, and what is wrong is told with its status.
 async fn start_ahead(parts: &AppsParts, deployed: &Deployed) {
-    if let (Server::Instances(lane), Some(instances)) = (&deployed.server, &parts.instances) {
+    if let (Server::Instances(queue), Some(instances)) = (&deployed.server, &parts.instances) {
         let longest = deployed.manifest.startup.as_duration();
-        let is_there = instances.warm(lane, longest).await;
+        let is_there = instances.warm(queue, longest).await;
         debug!(app = %deployed.app, version = %deployed.version, is_there, "started ahead of its first call");
     }
 }
@@ -405,10 +430,10 @@ async fn load_ahead(
         let longest = parts.settings.warm_call_timeout;
         let timeout = deployed.manifest.timeout.min(longest).as_duration();
         // A node that is full has calls enough to warm it up.
-        let Some(stay) = parts.ledger.enter(deployed.manifest.memory_mib()) else {
+        let Some(permit) = parts.ledger.enter(deployed.manifest.memory_mib()) else {
             return Ok(());
         };
-        let mut context = deployed.context(bytes::Bytes::new(), timeout, Some(stay.memory));
+        let mut context = deployed.context(bytes::Bytes::new(), timeout, Some(permit.memory));
         context.log = Arc::new(NoLog);
         if let Err(error) = probe::probe(function, context).await {
             // How a function answers is its own affair; the call has done its work of warming up.

@@ -42,7 +42,7 @@ impl Serving {
         let entry = &staged.stages[staged.entry];
         let entry = entry.deployed.clone().ok_or_else(|| {
             PrepareError::Spec(format!(
-                "neither this node nor another one of its cluster runs containers, and stage {} is one; set docker.enabled or kubernetes.enabled",
+                "neither this node nor another one of its cluster runs containers and has the devices that they ask for, and stage {} is one; set docker.enabled or kubernetes.enabled, or let a node join that has them",
                 entry.name
             ))
         })?;
@@ -128,13 +128,13 @@ impl StageStats {
         answered.is_some_and(|at| at.elapsed() < within)
     }
 
-    /// A run of the stage put out so many octets.
-    pub fn put_out(&self, octets: usize) {
+    /// A run of the stage put out so many bytes.
+    pub fn put_out(&self, bytes: usize) {
         let mean = f64::from_bits(self.output.load(Ordering::Relaxed));
         let next = if mean.is_nan() {
-            octets as f64
+            bytes as f64
         } else {
-            mean + (octets as f64 - mean) * MEAN_WEIGHT
+            mean + (bytes as f64 - mean) * MEAN_WEIGHT
         };
         self.output.store(next.to_bits(), Ordering::Relaxed);
     }

@@ -175,11 +175,11 @@ impl Followed {
             other => return Broken::Cut(format!("status {}", other.as_u16())),
         }
         let mut body = response.into_body();
-        let mut octets = BytesMut::new();
+        let mut bytes = BytesMut::new();
         loop {
-            while let Some(end) = octets.iter().position(|octet| *octet == b'\n') {
-                let line = octets.split_to(end);
-                octets.advance(1);
+            while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
+                let line = bytes.split_to(end);
+                bytes.advance(1);
                 *heard = true;
                 let told = serde_json::from_slice::<Told>(&line);
                 let heard = told.map_err(|error| Broken::Cut(error.to_string()));
@@ -187,13 +187,13 @@ impl Followed {
                     return broken;
                 }
             }
-            if octets.len() > LINE_MAX {
+            if bytes.len() > LINE_MAX {
                 return Broken::Cut("a line is too long".to_owned());
             }
             match body.frame().await {
                 Some(Ok(frame)) => {
                     if let Some(data) = frame.data_ref() {
-                        octets.extend_from_slice(data);
+                        bytes.extend_from_slice(data);
                     }
                 }
                 Some(Err(error)) => return Broken::Cut(super::chain(&error)),

@@ -86,22 +86,22 @@ mod tests {
         let name = rcgen::SanType::URI(name.try_into().expect("a name"));
         params.subject_alt_names = vec![name];
         let certificate = params.self_signed(&key).expect("a certificate");
-        let octets = certificate.der().to_vec();
-        let serial = <Facts>::of_der(&octets).expect("facts").serial;
-        (octets, serial)
+        let bytes = certificate.der().to_vec();
+        let serial = <Facts>::of_der(&bytes).expect("facts").serial;
+        (bytes, serial)
     }
 
     #[test]
     fn a_revoked_certificate_is_refused_and_its_node_known() {
         let gate = Gate::default();
         let node: NodeId = "n-2".parse().expect("node");
-        let (octets, serial) = certificate("n-2");
-        assert!(gate.admits(&view(&[]), &node, &octets));
+        let (bytes, serial) = certificate("n-2");
+        assert!(gate.admits(&view(&[]), &node, &bytes));
         assert!(gate.is_known_good(&view(&[]), &node));
         let after = view(&[&serial]);
         assert_eq!(gate.revoked(&after), std::slice::from_ref(&node));
         assert!(!gate.is_known_good(&after, &node));
-        assert!(!gate.admits(&after, &node, &octets));
+        assert!(!gate.admits(&after, &node, &bytes));
         let (again, _) = certificate("n-2");
         assert!(gate.admits(&after, &node, &again), "let in anew");
         assert!(gate.revoked(&after).is_empty());

@@ -20,7 +20,7 @@ struct State {
     /// Gone once it was taken back.
     rest: Option<Body>,
     kept: VecDeque<Frame<Bytes>>,
-    octets: usize,
+    bytes: usize,
     /// Whether all that was sent is kept.
     whole: bool,
 }
@@ -47,7 +47,7 @@ pub(super) fn keep(body: Body) -> (Body, Kept) {
     let state = Arc::new(Mutex::new(State {
         rest: Some(body),
         kept: VecDeque::new(),
-        octets: 0,
+        bytes: 0,
         whole: true,
     }));
     let sending = Sending(Arc::clone(&state)).boxed_unsync();
@@ -91,10 +91,10 @@ impl http_body::Body for Sending {
                     (None, Some(trailers)) => Some(Frame::trailers(trailers.clone())),
                     (None, None) => None,
                 };
-                let copy = copy.filter(|_| state.whole && state.octets < UNREAD);
+                let copy = copy.filter(|_| state.whole && state.bytes < UNREAD);
                 match copy {
                     Some(copy) => {
-                        state.octets += copy.data_ref().map_or(0, Bytes::len);
+                        state.bytes += copy.data_ref().map_or(0, Bytes::len);
                         state.kept.push_back(copy);
                     }
                     None => {
@@ -166,8 +166,8 @@ mod tests {
 
     fn pieces(count: usize, size: usize) -> Body {
         let frames = (0..count).map(move |piece| {
-            let octet = u8::try_from(piece % 251).expect("small");
-            Ok(Frame::data(Bytes::from(vec![octet; size])))
+            let byte = u8::try_from(piece % 251).expect("small");
+            Ok(Frame::data(Bytes::from(vec![byte; size])))
         });
         StreamBody::new(futures::stream::iter(frames)).boxed_unsync()
     }

@@ -36,7 +36,7 @@ impl Known {
     pub(super) fn open(folder: &Path) -> Self {
         let path = folder.join(FILE);
         let saved = match std::fs::read(&path) {
-            Ok(octets) => serde_json::from_slice(&octets).unwrap_or_else(|error| {
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
                 warn!(path = %path.display(), %error, "the members' addresses cannot be understood and are left out");
                 BTreeSet::new()
             }),
@@ -58,8 +58,8 @@ impl Known {
         if now.is_empty() || now == self.saved {
             return;
         }
-        let octets = serde_json::to_vec(&now).unwrap_or_default();
-        match disk::replace(&self.path, &octets) {
+        let bytes = serde_json::to_vec(&now).unwrap_or_default();
+        match disk::replace(&self.path, &bytes) {
             Ok(()) => self.saved = now,
             Err(failure) => warn!(%failure, "the members' addresses are not kept"),
         }

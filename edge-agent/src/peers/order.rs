@@ -52,8 +52,8 @@ impl Order {
         Bytes::from(serde_json::to_vec(self).unwrap_or_default())
     }
 
-    pub(super) fn decode(octets: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(octets).map_err(|error| error.to_string())
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())
     }
 }
 
@@ -76,9 +76,9 @@ mod tests {
                 form: Some(longest.parse().expect("form")),
             },
         };
-        let octets = order.encode();
-        assert!(octets.len() <= ClusterSettings::default().limits.payload.as_usize());
-        assert_eq!(Order::decode(&octets).expect("an order"), order);
+        let bytes = order.encode();
+        assert!(bytes.len() <= ClusterSettings::default().limits.payload.as_usize());
+        assert_eq!(Order::decode(&bytes).expect("an order"), order);
         assert!(Order::decode(b"{}").is_err());
         let mut single = order;
         single.key.form = None;

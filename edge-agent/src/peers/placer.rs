@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use fdn_cluster::{Cluster, Outcome, ScalingTask, Settlement, TaskId};
-use fdn_core::{ErrorCode, InstanceId, MebiBytes, Millis, NodeId, Resources};
+use fdn_core::device::GpuRequest;
+use fdn_core::{AppName, ErrorCode, InstanceId, MebiBytes, Millis, NodeId, Resources, TenantTag};
 use fdn_instances::{Description, Image, Kind, StartError, StartSpec};
 use fdn_scheduling::invocation::Weight;
 use tokio::time::{Duration, Instant, sleep, timeout};
@@ -51,6 +52,18 @@ impl Placer for ClusterPlacer {
         true
     }
 
+    async fn lacks_devices(&self, request: &GpuRequest) -> Option<String> {
+        let node = &self.0;
+        let lacking = match node.local.kind() {
+            Kind::Elsewhere => "this node runs no containers".to_owned(),
+            _ => node.local.lacks_devices(request).await?,
+        };
+        // Before it has met the others, it cannot know.
+        node.met.wait().await;
+        let others = node.room.others_could_have(request.total());
+        (!others).then_some(lacking)
+    }
+
     fn found(&self, description: &Description) -> Vec<Placed> {
         self.0.local.found(description)
     }
@@ -75,6 +88,10 @@ impl Placer for ClusterPlacer {
     fn register(&self, spec: &StartSpec, expected: Millis) -> Registration {
         let ahead = self.0.local.register(spec, expected);
         Some(Box::new((self.0.registry.add(spec, expected), ahead)))
+    }
+
+    fn belong(&self, app: &AppName, tenant: TenantTag) {
+        self.0.local.belong(app, tenant);
     }
 
     fn make_way(&self) {

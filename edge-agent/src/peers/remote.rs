@@ -192,8 +192,8 @@ pub(super) async fn order(
         other => return Err(failed(format!("status {}", other.as_u16()))),
     }
     let body = Limited::new(response.into_body(), LINE_MAX).collect().await;
-    let octets = body.map_err(|error| failed(error.to_string()))?.to_bytes();
-    let done: Done = serde_json::from_slice(&octets).map_err(|error| failed(error.to_string()))?;
+    let bytes = body.map_err(|error| failed(error.to_string()))?.to_bytes();
+    let done: Done = serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))?;
     done.result(verb.as_str())
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fdn_cluster::ClusterStatus;
 use fdn_cluster::membership::Status;
-use fdn_core::{NodeId, Resources};
+use fdn_core::{MebiBytes, NodeId, Resources};
 use fdn_scheduling::invocation::Weight;
 use tokio::time::{Duration, Instant};
 
@@ -24,6 +24,8 @@ pub(super) struct Room {
     others: AtomicU64,
     /// The most that one instance can take elsewhere.
     most: AtomicU64,
+    /// The most GPU memory of one of the others, in MiB.
+    gpu: AtomicU64,
     /// Until when no more is asked for than this.
     full: Mutex<Option<(Instant, u64)>>,
     /// This node has no room of its own.
@@ -58,11 +60,15 @@ impl Room {
         let is_member = status.joined;
         let others = status.members.iter().filter(takes_part);
         let others = others.filter(|_| is_member);
-        let weights = others.map(|one| weight(one.capacity, own).get());
-        let (sum, most) = weights.fold((0_u64, 0), |(sum, most), one| {
-            (sum.saturating_add(one), most.max(one))
+        let each = others.map(|one| {
+            let gpu = one.capacity.gpu_memory_mib.get();
+            (weight(one.capacity, own).get(), gpu)
+        });
+        let (sum, most, gpu) = each.fold((0_u64, 0, 0), |(sum, most, most_gpu), (one, gpu)| {
+            (sum.saturating_add(one), most.max(one), most_gpu.max(gpu))
         });
         self.most.store(most, Ordering::Relaxed);
+        self.gpu.store(gpu, Ordering::Relaxed);
         self.others.swap(sum, Ordering::Relaxed) != sum
     }
 
@@ -80,6 +86,13 @@ impl Room {
     /// node must not be given up because its cluster starts later than it does.
     pub(super) fn has_others(&self) -> bool {
         !self.is_alone() || self.missed.load(Ordering::Relaxed)
+    }
+
+    /// Whether another one has so much GPU memory, used or not; which devices those are it alone knows. Those that are away for now may have it, as in
+    /// [`Self::has_others`].
+    pub(super) fn others_could_have(&self, gpu: MebiBytes) -> bool {
+        let missed = self.missed.load(Ordering::Relaxed);
+        missed || self.gpu.load(Ordering::Relaxed) >= gpu.get()
     }
 
     /// The cluster had no room.
@@ -124,7 +137,7 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
-    use fdn_core::{MebiBytes, MilliCpu};
+    use fdn_core::MilliCpu;
 
     use super::*;
 
@@ -203,6 +216,25 @@ mod tests {
         assert!(!room.has_others(), "it runs none either");
         room.missed(true);
         assert!(room.has_others(), "one that did may come back");
+    }
+
+    #[test]
+    fn devices_may_be_those_of_another_one() {
+        let own = Resources::new(MilliCpu(1000), MebiBytes(100));
+        let (room, me) = (Room::new(true), "n-1".parse().expect("node"));
+        let mut members = status(&[
+            ("n-2", 300, Status::Alive, false),
+            ("n-3", 300, Status::Alive, false),
+        ]);
+        room.members(&me, own, &members);
+        assert!(!room.others_could_have(MebiBytes(1)));
+        members.members[0].capacity.gpu_memory_mib = MebiBytes(24);
+        members.members[1].capacity.gpu_memory_mib = MebiBytes(16);
+        room.members(&me, own, &members);
+        assert!(room.others_could_have(MebiBytes(24)));
+        assert!(!room.others_could_have(MebiBytes(25)), "no two together");
+        room.missed(true);
+        assert!(room.others_could_have(MebiBytes(25)), "it may come back");
     }
 
     #[test]

@@ -95,8 +95,8 @@ impl Node {
                     return status(StatusCode::NOT_FOUND);
                 };
                 let done = order(&entry, verb, wire::grace(&rest), self.local.kind()).await;
-                let octets = serde_json::to_vec(&done).unwrap_or_default();
-                Response::new(full_body(octets))
+                let bytes = serde_json::to_vec(&done).unwrap_or_default();
+                Response::new(full_body(bytes))
             }
             Verb::Watch | Verb::Stop | Verb::Release | Verb::Pause | Verb::Resume => {
                 status(StatusCode::METHOD_NOT_ALLOWED)

@@ -133,9 +133,9 @@ impl Told {
 
     pub(super) fn line(&self) -> Bytes {
         // Nothing in it has no form in JSON.
-        let mut octets = serde_json::to_vec(self).unwrap_or_default();
-        octets.push(b'\n');
-        Bytes::from(octets)
+        let mut bytes = serde_json::to_vec(self).unwrap_or_default();
+        bytes.push(b'\n');
+        Bytes::from(bytes)
     }
 }
 

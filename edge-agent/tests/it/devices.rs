@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use fdn_core::device::{DeviceKind, GpuRequest};
 use fdn_core::manifest::Manifest;
-use fdn_core::message::NodeStatus;
-use fdn_core::{ByteSize, MebiBytes};
+use fdn_core::message::{AppPhase, NodeStatus};
+use fdn_core::{ByteSize, ErrorCode, MebiBytes};
 use fdn_devices::Discovery;
 use fdn_edge_agent::{Agent, Settings};
 use fdn_instances::fake::{FakeEngine, FakeProgram};
@@ -173,6 +173,41 @@ async fn a_function_that_needs_a_device_runs_on_the_node_that_has_one() {
         !alive.is_empty() && alive.iter().all(|(owner, _)| owner.node.as_str() == "n-2"),
         "{alive:?}"
     );
+    first.stop().await;
+    second.stop().await;
+}
+
+/// Whoever deploys is told what is lacking, no call waits for what nobody can give, and a node that joins with a device changes both.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_whose_device_no_node_has_is_refused_until_one_joins_that_has_it() {
+    let network = Network::start().await;
+    let engine = FakeEngine::new();
+    engine.add_image("net", says_its_devices());
+    let first = settings(&network, "n-1", 8, None);
+    let first = network.agent_with(first, runtime(&engine, "n-1")).await;
+    let revision = network.deploy("net", 1, b"net", with_gpu(8)).await;
+    let says_why = |phase: &AppPhase| {
+        let AppPhase::Failed { reason } = phase else {
+            return false;
+        };
+        reason.contains("[gpu]") && reason.contains("there is no device")
+    };
+    network.until_phase("net", revision, says_why).await;
+    let refused = network.get(&first, "net", "/").send().await;
+    let refused = refused.expect("an answer");
+    let code = refused.headers().get(fdn_core::api::header::ERROR);
+    assert_eq!(
+        (refused.status().as_u16(), code.expect("a code").as_bytes()),
+        (503, ErrorCode::NotReady.as_str().as_bytes())
+    );
+    assert_eq!(engine.starts(), 0, "nothing was tried for it");
+    let mut second = settings(&network, "n-2", 8, Some(address(&first)));
+    with_devices(&mut second, 1);
+    let second = network.agent_with(second, runtime(&engine, "n-2")).await;
+    // Each node that is called has an instance of its own there.
+    let served = "SIM-0 8192";
+    network.until_text(&second, "net", served).await;
+    network.until_text(&first, "net", served).await;
     first.stop().await;
     second.stop().await;
 }

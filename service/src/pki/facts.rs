@@ -39,8 +39,8 @@ impl<I: FromStr<Err: Display>> Facts<I> {
     ///
     /// # Errors
     /// When it is no certificate of such a machine.
-    pub fn of_der(octets: &[u8]) -> Result<Self, ServiceError> {
-        let (_, certificate) = X509Certificate::from_der(octets).map_err(failed)?;
+    pub fn of_der(bytes: &[u8]) -> Result<Self, ServiceError> {
+        let (_, certificate) = X509Certificate::from_der(bytes).map_err(failed)?;
         let names = certificate
             .subject_alternative_name()
             .map_err(failed)?

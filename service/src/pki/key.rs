@@ -18,7 +18,7 @@ use super::failed;
 use crate::error::ServiceError;
 use crate::secret::{self, Secret};
 
-/// Octets of a point on P-256 that is not compressed (SEC 1, section 2.3.3).
+/// Bytes of a point on P-256 that is not compressed (SEC 1, section 2.3.3).
 const POINT_LEN: usize = 65;
 
 /// A node's key.
@@ -141,8 +141,8 @@ impl PublicKey {
     ///
     /// # Errors
     /// When it is no certificate, or of another kind of key.
-    pub fn of_certificate(octets: &[u8]) -> Result<Self, ServiceError> {
-        let (_, certificate) = X509Certificate::from_der(octets).map_err(failed)?;
+    pub fn of_certificate(bytes: &[u8]) -> Result<Self, ServiceError> {
+        let (_, certificate) = X509Certificate::from_der(bytes).map_err(failed)?;
         Self::from_point(&certificate.public_key().subject_public_key.data)
     }
 

@@ -7,6 +7,7 @@
 
 mod authority;
 mod facts;
+pub mod judged;
 mod key;
 pub mod pin;
 pub mod tls;

@@ -10,15 +10,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use fdn_core::Digest;
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-};
+use rustls::{CertificateError, ClientConfig, RootCertStore};
 
 use super::failed;
+use super::judged::{Judged, Shown};
 use crate::error::ServiceError;
 
 /// The digest of the one certificate (PEM) in a file.
@@ -72,11 +71,36 @@ impl Pin {
         let config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_safe_default_protocol_versions()
             .map_err(failed)?;
-        let verifier = Arc::new(Pinned(Arc::clone(self)));
+        let (pin, provider) = (Arc::clone(self), Arc::clone(&self.provider));
+        let verifier = Judged::new(provider, Box::new(move |shown| pin.judge(shown)));
         Ok(config
             .dangerous()
             .with_custom_certificate_verifier(verifier)
             .with_no_client_auth())
+    }
+
+    /// Believes a server whose chain holds the authority's certificate and is good by that alone.
+    fn judge(&self, shown: &Shown<'_>) -> Result<(), rustls::Error> {
+        let mut all = shown.intermediates.iter().chain([shown.own]);
+        let Some(authority) = all.find(|one| Digest::of(one) == self.digest) else {
+            self.missed.store(true, Ordering::Relaxed);
+            return Err(CertificateError::UnknownIssuer.into());
+        };
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.clone().into_owned())?;
+        let (roots, provider) = (Arc::new(roots), Arc::clone(&self.provider));
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider)
+            .build()
+            .map_err(|error| rustls::Error::General(error.to_string()))?;
+        verifier.verify_server_cert(
+            shown.own,
+            shown.intermediates,
+            shown.name,
+            shown.ocsp,
+            shown.now,
+        )?;
+        self.found.get_or_init(|| pem(authority));
+        Ok(())
     }
 
     /// The authority's certificate (PEM), once a server was believed by it.
@@ -89,73 +113,6 @@ impl Pin {
     #[must_use]
     pub fn missed(&self) -> bool {
         self.missed.load(Ordering::Relaxed)
-    }
-}
-
-/// Checks servers for a [`Pin`].
-#[derive(Debug)]
-struct Pinned(Arc<Pin>);
-
-impl ServerCertVerifier for Pinned {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let Pin {
-            digest,
-            provider,
-            found,
-            missed,
-        } = &*self.0;
-        let mut shown = intermediates.iter().chain([end_entity]);
-        let Some(authority) = shown.find(|one| Digest::of(one) == *digest) else {
-            missed.store(true, Ordering::Relaxed);
-            return Err(CertificateError::UnknownIssuer.into());
-        };
-        let mut roots = RootCertStore::empty();
-        roots.add(authority.clone().into_owned())?;
-        let verifier =
-            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
-                .build()
-                .map_err(|error| rustls::Error::General(error.to_string()))?;
-        let verified = verifier.verify_server_cert(
-            end_entity,
-            intermediates,
-            server_name,
-            ocsp_response,
-            now,
-        )?;
-        found.get_or_init(|| pem(authority));
-        Ok(verified)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        let algorithms = &self.0.provider.signature_verification_algorithms;
-        algorithms.supported_schemes()
     }
 }
 

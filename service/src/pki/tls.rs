@@ -9,18 +9,18 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use fdn_core::enrol::{ControllerIdentity, Machine, NodeIdentity};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::verify_server_cert_signed_by_trust_anchor;
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore,
     ServerConfig, SignatureScheme,
 };
 
+use super::judged::{Judged, Shown};
 use super::{Facts, failed};
 use crate::error::ServiceError;
 use crate::secret::Secret;
@@ -97,11 +97,12 @@ impl Credentials {
 
     fn client_of(&self, judge: Judge) -> Result<ClientConfig, ServiceError> {
         let provider = Arc::new(ring::default_provider());
-        let verifier = Arc::new(Only {
-            roots: self.roots()?,
-            provider: Arc::clone(&provider),
-            judge,
-        });
+        let (roots, known) = (self.roots()?, Arc::clone(&provider));
+        let judge = move |shown: &Shown<'_>| {
+            shown.signed_by(&roots, &known)?;
+            Ok(judge(shown.own, shown.name)?)
+        };
+        let verifier = Judged::new(Arc::clone(&provider), Box::new(judge));
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(failed)?
@@ -153,22 +154,22 @@ const ZONE: &str = ".node.fdn";
 /// The host by whose name a client that [`Credentials::client_of_nodes`] made connects to this node, at this address.
 #[must_use]
 pub fn host(node: &NodeIdentity, address: IpAddr) -> String {
-    let octets = match address {
+    let bytes = match address {
         IpAddr::V4(address) => hex::encode(address.octets()),
         IpAddr::V6(address) => hex::encode(address.octets()),
     };
-    format!("{}.{}.{octets}{ZONE}", node.node, node.cluster)
+    format!("{}.{}.{bytes}{ZONE}", node.node, node.cluster)
 }
 
 /// The node that such a name means, and where it is.
 #[must_use]
 pub fn meant(host: &str) -> Option<(NodeIdentity, IpAddr)> {
     let mut parts = host.strip_suffix(ZONE)?.split('.');
-    let (node, cluster, octets) = (parts.next()?, parts.next()?, parts.next()?);
-    let octets = hex::decode(octets).ok()?;
-    let address = match <[u8; 4]>::try_from(octets.as_slice()) {
-        Ok(octets) => IpAddr::from(octets),
-        Err(_) => IpAddr::from(<[u8; 16]>::try_from(octets.as_slice()).ok()?),
+    let (node, cluster, bytes) = (parts.next()?, parts.next()?, parts.next()?);
+    let bytes = hex::decode(bytes).ok()?;
+    let address = match <[u8; 4]>::try_from(bytes.as_slice()) {
+        Ok(bytes) => IpAddr::from(bytes),
+        Err(_) => IpAddr::from(<[u8; 16]>::try_from(bytes.as_slice()).ok()?),
     };
     let node = NodeIdentity {
         cluster: cluster.parse().ok()?,
@@ -180,71 +181,6 @@ pub fn meant(host: &str) -> Option<(NodeIdentity, IpAddr)> {
 /// Says whether the right one answers, by its certificate and the name that was connected to.
 type Judge =
     Box<dyn Fn(&CertificateDer<'_>, &ServerName<'_>) -> Result<(), CertificateError> + Send + Sync>;
-
-/// Lets nobody answer but who has a certificate of the network and passes the judge.
-struct Only {
-    roots: Arc<RootCertStore>,
-    provider: Arc<CryptoProvider>,
-    judge: Judge,
-}
-
-impl std::fmt::Debug for Only {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Only(…)")
-    }
-}
-
-impl ServerCertVerifier for Only {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let certificate = ParsedCertificate::try_from(end_entity)?;
-        verify_server_cert_signed_by_trust_anchor(
-            &certificate,
-            &self.roots,
-            intermediates,
-            now,
-            self.provider.signature_verification_algorithms.all,
-        )?;
-        (self.judge)(end_entity, server_name)?;
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
-    }
-
-    fn root_hint_subjects(&self) -> Option<&[DistinguishedName]> {
-        None
-    }
-}
 
 /// Lets nobody call but machines of the network that were not removed.
 struct OnlyMachines {
@@ -349,7 +285,7 @@ mod tests {
         Bearer::Controller("fdn://controller/c".parse().expect("a controller"))
     }
 
-    /// Whether both get to know each other, by what octets are carried between them.
+    /// Whether both get to know each other, by what bytes are carried between them.
     fn meets(client: ClientConfig, server: ServerConfig) -> Result<(), rustls::Error> {
         meets_at("192.0.2.1", client, server)
     }

@@ -21,13 +21,13 @@ use crate::store::binding::binding_upsert;
 use crate::store::cluster::cluster_list;
 use crate::store::plan::plan_upsert;
 
-/// Where clients of a new app will be sent, so that nodes are told at once where it matters.
+/// Where clients of a new app will be sent, so that nodes are told at once where it matters, and the clusters that cannot hold it.
 pub(super) fn first_plan(
     state: &State,
     candidate: &Candidate,
     workflow: &Workflow,
     now: Timestamp,
-) -> Result<Placed, Error> {
+) -> Result<(Placed, BTreeSet<ClusterId>), Error> {
     let world = state.world(now);
     let profiles = world.profiles(&candidate.app, workflow, |_| {
         let forms = candidate.forms.iter().map(|form| &form.manifest);
@@ -35,10 +35,10 @@ pub(super) fn first_plan(
     });
     let limit = state.settings.planner.bindings_per_app as usize;
     let placed = place(&world, workflow, &profiles, &Before::default(), [], limit)?;
-    Ok(placed)
+    Ok((placed, holders::unfit(&world, workflow, &profiles)))
 }
 
-/// The clusters that are told of a new app: those that are there. The planner adds who joins later.
+/// The clusters that are told of a new app: those that are there and not `unfit`. The planner adds who joins later.
 ///
 /// # Errors
 /// When the store fails.
@@ -46,14 +46,15 @@ pub(in crate::app) async fn first_holders(
     state: &State,
     connection: &mut AnyConnection,
     app: &AppName,
-    placed: &Placed,
+    (placed, unfit): (&Placed, &BTreeSet<ClusterId>),
 ) -> Result<Holders, Error> {
     let live: BTreeSet<ClusterId> = lock(&state.live).clusters().into_keys().collect();
     let spread = state.settings.planner.spread;
     let made = cluster_list(connection).await?;
     let clusters = holders::known(live, made.into_iter().map(|row| row.id), spread);
     let (before, needed) = (Holders::only(BTreeSet::new()), placed.primaries());
-    Ok(holders::choose(app, &before, &needed, &clusters, spread))
+    let fit = &clusters - unfit;
+    Ok(holders::choose(app, &before, &needed, &fit, spread))
 }
 
 /// Writes a new app with its first plan, and tells everybody.

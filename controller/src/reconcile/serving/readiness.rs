@@ -33,20 +33,20 @@ pub struct Bringing {
 }
 
 impl Bringing {
-    /// An artifact of so many `octets` over a link of `mb_per_s` (10^6 octets a second). `compile` is what compiling it took when it was uploaded;
+    /// An artifact of so many `bytes` over a link of `mb_per_s` (10^6 bytes a second). `compile` is what compiling it took when it was uploaded;
     /// `cold_start` what an instance takes to start.
     #[must_use]
     pub fn new(
         kind: RuntimeKind,
-        octets: u64,
+        bytes: u64,
         mb_per_s: f64,
         compile: Millis,
         cold_start: Millis,
     ) -> Self {
-        let is_name = kind == RuntimeKind::Docker && octets <= ImageReference::MAX as u64;
+        let is_name = kind == RuntimeKind::Docker && bytes <= ImageReference::MAX as u64;
         Self {
             kind,
-            fetch: Millis::new(octets as f64 / (mb_per_s * 1e3)).max(Millis::ZERO),
+            fetch: Millis::new(bytes as f64 / (mb_per_s * 1e3)).max(Millis::ZERO),
             prepare: if is_name {
                 PULL
             } else {

@@ -41,7 +41,8 @@ fn serving(nodes: &[NodeStatus], stages: &[Holding]) -> Serving {
         .to_vec();
     let clusters: Vec<&ClusterId> = ids.iter().collect();
     let alive: Vec<&NodeStatus> = nodes.iter().collect();
-    Phases::new(&clusters, &alive).serving(Some(&name()), stages)
+    let stages: Vec<_> = stages.iter().map(|one| (*one, MebiBytes(0))).collect();
+    Phases::new(&clusters, &alive).serving(Some(&name()), &stages)
 }
 
 /// What is closed, in the order of the clusters, to clients of one stage that are sent to `previous`.
@@ -49,6 +50,49 @@ fn closed(serving: &Serving, previous: Option<usize>) -> [Option<Exclusion>; 3] 
     let previous = previous.map(|at| [ClusterIndex::new(at)]);
     let bars = serving.bars(previous.as_ref().map(|p| p.as_slice()));
     [0, 1, 2].map(|at| bars.and_then(|bars| bars.get(0, at)))
+}
+
+/// A node of a cluster with so much GPU memory, and what it says of the app.
+fn with_gpu(cluster: &str, gpu: u64, phase: Option<AppPhase>) -> NodeStatus {
+    let app = phase.map(|phase| observed(phase, false));
+    let mut status = node(cluster, &[NodeRuntime::Docker], app);
+    status.capacity.gpu_memory_mib = MebiBytes(gpu);
+    status
+}
+
+#[test]
+fn who_has_no_device_is_closed_and_only_if_others_have_one_told_nothing() {
+    let ids: Vec<ClusterId> = ["a", "b", "c"]
+        .map(|id| id.parse().expect("cluster"))
+        .into();
+    let clusters: Vec<&ClusterId> = ids.iter().collect();
+    let phases = |nodes: &[NodeStatus]| {
+        let alive: Vec<&NodeStatus> = nodes.iter().collect();
+        Phases::new(&clusters, &alive)
+    };
+    let without = |phases: &Phases, gpu| -> Vec<String> {
+        let all = phases.without_gpu(MebiBytes(gpu)).into_iter();
+        all.map(|id| id.to_string()).collect()
+    };
+    // Of b, one node of two has a device, and of c nothing is heard.
+    let some = phases(&[
+        with_gpu("a", 0, None),
+        with_gpu("b", 0, None),
+        with_gpu("b", 24, Some(AppPhase::Ready)),
+    ]);
+    let serving = some.serving(Some(&name()), &[(IMAGE, MebiBytes(16))]);
+    let why = |serving: &Serving, at: usize| closed(serving, None)[at].map(|why| why.to_string());
+    let told = why(&serving, 0).expect("no device");
+    assert!(told.contains("16 MiB GPU memory"), "{told}");
+    assert_eq!(why(&serving, 1), None);
+    assert!(serving.lacking_time(None).iter().all(|at| *at != 0));
+    assert_eq!(without(&some, 16), ["a"]);
+    assert_eq!(without(&some, 0), [""; 0]);
+    assert_eq!(without(&some, 25), ["a", "b"], "c may have it");
+    let none = phases(&["a", "b", "c"].map(|id| with_gpu(id, 8, None)));
+    assert_eq!(without(&none, 16), [""; 0], "each is to say what it lacks");
+    let serving = none.serving(None, &[(IMAGE, MebiBytes(16))]);
+    assert!((0..3).all(|at| why(&serving, at).is_some()));
 }
 
 const WASM: &[NodeRuntime] = &[NodeRuntime::Wasm];

@@ -6,6 +6,7 @@
     reason = "figures that a reader of the test wants to see"
 )]
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -22,7 +23,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::runbook::{Page, Terminal, certificate, lock};
+use super::runbook::{Page, Terminal, certificate, jobs_ended, lock};
 
 /// Where the proxy listens and asks from, and where commands come from: an address of loopback is asked from the first one.
 const PROXY: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
@@ -43,8 +44,8 @@ const CAUGHT: usize = 1;
 #[derive(Default)]
 struct Seen {
     done: Mutex<u64>,
-    /// Keys of jobs that were accepted.
-    jobs: Mutex<Vec<String>>,
+    /// Jobs that were accepted, by key.
+    jobs: Mutex<BTreeMap<String, String>>,
     failures: Mutex<Vec<Failure>>,
 }
 
@@ -129,8 +130,8 @@ impl People {
         );
     }
 
-    /// Ends it; the keys of jobs that were accepted, and how many changes may have been made or not.
-    async fn end(mut self) -> (Vec<String>, usize) {
+    /// Ends it; the jobs that were accepted, by key, and how many changes may have been made or not.
+    async fn end(mut self) -> (BTreeMap<String, String>, usize) {
         self.stop.cancel();
         while let Some(ended) = self.tasks.join_next().await {
             ended.expect("nobody panics");
@@ -158,7 +159,7 @@ async fn types(cli: Arc<Cli>, changes: bool, seen: Arc<Seen>, stop: Cancellation
         let key = format!("typed-{number}");
         let looks = ["list", "node list", "describe hello", "audit --limit 5"];
         let line = match changes {
-            true => format!("job submit work --data x --key {key}"),
+            true => format!("job submit work --data x --key {key} -o name"),
             false => looks[number % looks.len()].to_owned(),
         };
         let (cli, args) = (Arc::clone(&cli), line.clone());
@@ -170,7 +171,7 @@ async fn types(cli: Arc<Cli>, changes: bool, seen: Arc<Seen>, stop: Cancellation
             code => Err(anyhow::anyhow!("{code} {}", typed.err.trim())),
         };
         if changes && result.is_ok() {
-            lock(&seen.jobs).push(key);
+            lock(&seen.jobs).insert(key, typed.out.trim().to_owned());
         }
         seen.note(&format!("fdn {line}"), changes, begun, result);
         tokio::time::sleep(PAUSE).await;
@@ -216,15 +217,14 @@ impl Console {
             let key = format!("clicked-{number}");
             let begun = Instant::now();
             let result = match changes {
-                true => self.submit(&key).await,
+                true => self.submit(&key).await.map(|id| {
+                    lock(&seen.jobs).insert(key, id);
+                }),
                 false => {
                     self.look(["/v1/apps", "/v1/nodes", "/v1/login"][number % 3])
                         .await
                 }
             };
-            if changes && result.is_ok() {
-                lock(&seen.jobs).push(key);
-            }
             seen.note("the console", changes, begun, result);
             tokio::time::sleep(PAUSE).await;
         }
@@ -240,7 +240,8 @@ impl Console {
         Ok(())
     }
 
-    async fn submit(&self, key: &str) -> Result<()> {
+    /// Submits a job; its id.
+    async fn submit(&self, key: &str) -> Result<String> {
         let request = self
             .http
             .post(format!("{}/v1/apps/work/jobs", self.url))
@@ -251,7 +252,9 @@ impl Console {
         let answer = request.send().await?;
         let (status, text) = (answer.status(), answer.text().await?);
         ensure!(status == 202, "{key}: {status}: {text}");
-        Ok(())
+        let receipt: Value = serde_json::from_str(&text)?;
+        let id = receipt["id"].as_str().context("no id")?;
+        Ok(id.to_owned())
     }
 }
 
@@ -434,25 +437,7 @@ impl World {
             .fleet
             .cli(&self.programs, "operator")
             .expect("logged in");
-        wait::within(2 * wait::PATIENCE, "every job to end", async || {
-            for state in ["submitted", "queued", "running"] {
-                let open = cli.json(["job", "list", "work", "--state", state, "--limit", "1"]);
-                ensure!(open == Value::Array(Vec::new()), "{state}: {open}");
-            }
-            Ok(())
-        })
-        .await;
-        let all = cli.json(["job", "list", "work", "--limit", "1000"]);
-        let all = all.as_array().expect("a list");
-        let expected = jobs.len()..=jobs.len() + unclear;
-        assert!(
-            expected.contains(&all.len()),
-            "{} of {expected:?}",
-            all.len()
-        );
-        for job in all {
-            assert_eq!(job["state"], "succeeded", "{job}");
-        }
+        jobs_ended(&cli, &jobs, 0..=unclear).await;
         for name in self.fleet.running() {
             self.fleet.stop(&name).expect("it stops");
         }

@@ -51,7 +51,7 @@ impl Volume {
         volume
     }
 
-    /// Fills it to the last octet.
+    /// Fills it to the last byte.
     fn fill(&self) {
         let mut file = std::fs::File::create(self.0.join("filler")).expect("a file");
         let mut size = 1 << 20;
@@ -308,13 +308,9 @@ impl World {
     async fn dns_has_written(&self) {
         let state = self.network.folder().join("dns/dns-state.bin");
         wait::until("the DNS server's state", async || {
-            let octets = std::fs::read(&state)?;
-            let text = String::from_utf8_lossy(&octets);
-            ensure!(
-                text.contains("second"),
-                "{} octets without it",
-                octets.len()
-            );
+            let bytes = std::fs::read(&state)?;
+            let text = String::from_utf8_lossy(&bytes);
+            ensure!(text.contains("second"), "{} bytes without it", bytes.len());
             Ok::<_, anyhow::Error>(())
         })
         .await;

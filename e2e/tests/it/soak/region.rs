@@ -95,9 +95,9 @@ fn living(network: &Network, region: usize) -> BTreeSet<IpAddr> {
 }
 
 fn deploy(network: &Network, cli: &Cli) {
-    let file = |name: &str, octets: &[u8]| {
+    let file = |name: &str, bytes: &[u8]| {
         let path = network.folder().join(name);
-        std::fs::write(&path, octets).expect("written");
+        std::fs::write(&path, bytes).expect("written");
         path.display().to_string()
     };
     let wait = ["--wait", "--timeout", "120s"];
@@ -297,7 +297,7 @@ impl Region {
             ..
         } = self;
         let done = users.stop().await;
-        jobs_ended(&cli, &done.jobs, 0).await;
+        jobs_ended(&cli, &done.jobs, 0..=0).await;
         for address in [0, 1, LOST]
             .into_iter()
             .flat_map(|region| living(&network, region))
@@ -306,7 +306,7 @@ impl Region {
                 let left = network
                     .metric(address, "fdn_agent_usage_spool_bytes", "")
                     .await?;
-                ensure!(left < 0.5, "{address}: {left} octets");
+                ensure!(left < 0.5, "{address}: {left} bytes");
                 Ok::<_, anyhow::Error>(())
             })
             .await;

@@ -225,7 +225,7 @@ impl World {
         );
         assert!(done.unclear == 0 && done.refusals.is_empty());
         let users = Cli::new(&self.network.folder().join("home"));
-        jobs_ended(&users, &done.jobs, 0).await;
+        jobs_ended(&users, &done.jobs, 0..=0).await;
         // One more is the call that the page makes.
         users.bills("hello", done.answered + 1).await;
         self.network.stop().expect("everything stops cleanly");

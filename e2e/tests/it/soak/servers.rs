@@ -199,7 +199,7 @@ async fn database_and_broker_are_upgraded_under_load_as_the_runbook_says() {
         done.refusals.contains_key("FDN-4001") || done.refusals.contains_key("FDN-6016"),
         "there was something to refuse"
     );
-    jobs_ended(&cli, &done.jobs, TYPED).await;
+    jobs_ended(&cli, &done.jobs, TYPED..=TYPED).await;
     cli.bills("hello", done.answered).await;
     network.stop().expect("everything stops cleanly");
 }

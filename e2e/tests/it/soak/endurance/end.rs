@@ -127,7 +127,7 @@ async fn usage(world: &Arc<World>) -> Result<()> {
             let machine = world.admin(Processes::address(part).context("no address")?);
             let text = world.metrics(machine).await?;
             let left = metric(&text, "fdn_agent_usage_spool_bytes", "");
-            ensure!(left == Some(0.0), "{part}: {left:?} octets of usage");
+            ensure!(left == Some(0.0), "{part}: {left:?} bytes of usage");
         }
         Ok::<_, anyhow::Error>(())
     })

@@ -98,8 +98,8 @@ async fn taken(world: &World) {
     let mut samples = lock(&world.samples);
     for (part, id) in run {
         let samples = samples.entry((part, id)).or_default();
-        if let Some(octets) = resident(id) {
-            samples.memory.push((now, octets));
+        if let Some(bytes) = resident(id) {
+            samples.memory.push((now, bytes));
         }
         if let Ok(open) = std::fs::read_dir(format!("/proc/{id}/fd")) {
             samples.descriptors.push((now, open.count() as f64));
@@ -107,7 +107,7 @@ async fn taken(world: &World) {
     }
 }
 
-/// Octets of memory that a process has in RAM.
+/// Bytes of memory that a process has in RAM.
 fn resident(id: u32) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
     let line = status

@@ -183,9 +183,9 @@ impl World {
         }
     }
 
-    fn file(&self, name: &str, octets: &[u8]) -> Result<String> {
+    fn file(&self, name: &str, bytes: &[u8]) -> Result<String> {
         let path = self.folder.join(name);
-        std::fs::write(&path, octets)?;
+        std::fs::write(&path, bytes)?;
         Ok(path.display().to_string())
     }
 

@@ -299,7 +299,7 @@ impl Upgrade {
                 .fleet
                 .metric(name, "fdn_agent_usage_spool_bytes", "")
                 .await?;
-            ensure!(left < 0.5, "{left} octets are left");
+            ensure!(left < 0.5, "{left} bytes are left");
             Ok::<_, anyhow::Error>(())
         })
         .await;
