@@ -9,7 +9,7 @@ lints() {
   exec cargo clippy --locked --profile "$profile" --workspace --all-targets --quiet -- -D warnings
 }
 case $part in
-  docs) RUSTDOCFLAGS="-D warnings" exec cargo doc --profile "$profile" --workspace --no-deps --quiet ;;
+  docs) RUSTDOCFLAGS="-D warnings" exec cargo doc --keep-going --profile "$profile" --workspace --no-deps --quiet ;;
   lints) lints ;;
 esac
 echo "== format"

@@ -4,7 +4,7 @@
     scripts/dist.py [--target TRIPLE]… [--programs DIR] [--out DIR] [--again]
 
 For each target (this machine's, unless others are named) the programs are built and become an archive, Debian packages, images and bills of
-materials, and all of them together a bundle for networks without a way out. The same sources, compiler and Debian packages give the same octets.
+materials, and all of them together a bundle for networks without a way out. The same sources, compiler and Debian packages give the same bytes.
 `--programs` takes the programs of a folder instead of building them; `--again` builds a second time, elsewhere and from nothing, and compares.
 """
 
@@ -31,7 +31,7 @@ def make(told, target, asked, out):
             other = build.again(told, target, programs)
             if other:
                 raise Failed(f"not reproducible: {', '.join(other)}")
-            say(f"built again at another path: the same octets in {', '.join(PROGRAMS)}")
+            say(f"built again at another path: the same bytes in {', '.join(PROGRAMS)}")
         made = [bundle.programs_archive(told, target, programs, out)]
         made += package.packages(told, target, programs, out, place)
         made += image.images(told, target, programs, out, place)

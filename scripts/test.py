@@ -819,6 +819,9 @@ def differs(git, revision):
 
 
 def properties(run, programs):
+    # Tests of the gate call the ready functions, which are built.
+    if not functions(run, "all"):
+        return False
     seed = str(secrets.randbits(63))
     say(f"    PROPTEST_RNG_SEED={seed}")
     run.environment["PROPTEST_RNG_SEED"] = seed
@@ -840,7 +843,7 @@ def deployed(run):
 
 
 def release(run):
-    """Two builds from the same sources, at two paths, are the same octets."""
+    """Two builds from the same sources, at two paths, are the same bytes."""
     # Elsewhere than `make dist` puts it: what lies there is somebody's.
     argv = ["scripts/dist.py", "--again", "--out", TARGET / "release-again"]
     return run.command("release", argv, quiet=False, limit_s=10_800)

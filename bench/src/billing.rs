@@ -210,9 +210,9 @@ async fn fill(store: &Store, month: Month, records: u64) -> Result<Took> {
             let (store, batches) = (store.clone(), Arc::clone(&batches));
             writers.spawn(async move {
                 for (n, batch) in batches.iter().skip(writer).step_by(WRITERS) {
-                    let octets = serde_json::to_vec(batch)?;
+                    let bytes = serde_json::to_vec(batch)?;
                     for _ in 0..if n % 50 == 7 { 2 } else { 1 } {
-                        let batch: UsageSums = serde_json::from_slice(&octets)?;
+                        let batch: UsageSums = serde_json::from_slice(&bytes)?;
                         let mut transaction = store.begin().await?;
                         usage_add(&mut transaction, &batch, fdn_service::now()).await?;
                         transaction.commit().await?;
@@ -233,10 +233,10 @@ async fn fill(store: &Store, month: Month, records: u64) -> Result<Took> {
 /// What making sums of a full segment takes on the node.
 fn rolling(month: Month) -> Result<()> {
     let records = segment(0, BATCH, month)?;
-    let octets: Result<Vec<Vec<u8>>, _> = records.iter().map(serde_json::to_vec).collect();
-    let octets = octets?;
+    let bytes: Result<Vec<Vec<u8>>, _> = records.iter().map(serde_json::to_vec).collect();
+    let bytes = bytes?;
     let begin = Instant::now();
-    let read: Result<Vec<CallRecord>, _> = octets
+    let read: Result<Vec<CallRecord>, _> = bytes
         .iter()
         .map(|one| serde_json::from_slice(one))
         .collect();
@@ -251,7 +251,7 @@ fn rolling(month: Month) -> Result<()> {
             (begin.elapsed() - parsed).as_secs_f64() * 1e6 / BATCH as f64,
             sums.len(),
             serde_json::to_vec(&sums)?.len() >> 10,
-            octets.iter().map(Vec::len).sum::<usize>() >> 10,
+            bytes.iter().map(Vec::len).sum::<usize>() >> 10,
         ),
     );
     Ok(())
@@ -263,7 +263,7 @@ async fn sizes(store: &Store) -> Result<()> {
         // One of three names of our own.
         let count = sqlx::AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
         let rows: i64 = sqlx::query_scalar(count).fetch_one(&mut *c).await?;
-        let octets: i64 = sqlx::query_scalar("SELECT pg_total_relation_size($1::regclass)")
+        let bytes: i64 = sqlx::query_scalar("SELECT pg_total_relation_size($1::regclass)")
             .bind(table)
             .fetch_one(&mut *c)
             .await?;
@@ -271,7 +271,7 @@ async fn sizes(store: &Store) -> Result<()> {
             table,
             &format!(
                 "{rows} rows, {:.1} MiB with indexes",
-                octets as f64 / 1_048_576.0
+                bytes as f64 / 1_048_576.0
             ),
         );
     }

@@ -90,7 +90,7 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Milliseconds from the request's first octet to the first of the answer.
+/// Milliseconds from the request's first byte to the first of the answer.
 pub(crate) fn call(stream: &mut TcpStream, host: &str) -> Result<f64> {
     let begin = Instant::now();
     stream.write_all(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())?;

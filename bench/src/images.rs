@@ -26,7 +26,7 @@ const PIECE: usize = 100;
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     println!(
-        "images: one client through the whole agent to containers of the Docker engine, {CALLS} calls each, from the request to the answer's first octet; ms"
+        "images: one client through the whole agent to containers of the Docker engine, {CALLS} calls each, from the request to the answer's first byte; ms"
     );
     println!("{:<42} {:>9} {:>9} {:>9}", "", "p50", "p95", "longest");
     tokio::runtime::Builder::new_multi_thread()

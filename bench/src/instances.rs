@@ -38,8 +38,8 @@ struct Row {
     compiled: PathBuf,
     count: u32,
     aim: f64,
-    /// Octets of resident memory that one instance takes, of each round.
-    octets: Vec<f64>,
+    /// Bytes of resident memory that one instance takes, of each round.
+    bytes: Vec<f64>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -65,13 +65,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             compiled,
             count,
             aim,
-            octets: Vec::new(),
+            bytes: Vec::new(),
         });
     }
     for _ in 0..options.rounds.max(1) {
         for row in &mut rows {
-            let octets = row.measure()?;
-            row.octets.push(octets);
+            let bytes = row.measure()?;
+            row.bytes.push(bytes);
         }
     }
     println!(
@@ -94,7 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 impl Row {
-    /// Octets of resident memory that one of the instances takes, in a process of their own.
+    /// Bytes of resident memory that one of the instances takes, in a process of their own.
     fn measure(&self) -> Result<f64> {
         let compiled = self.compiled.display().to_string();
         let output = Command::new(std::env::current_exe()?)
@@ -110,12 +110,12 @@ impl Row {
         let text = String::from_utf8_lossy(&output.stdout);
         let mut numbers = text.split_whitespace().map(str::parse::<f64>);
         let mut number = || numbers.next().context("a number is missing");
-        let (added, octets) = (number()??, number()??);
-        Ok(octets / added)
+        let (added, bytes) = (number()??, number()??);
+        Ok(bytes / added)
     }
 
     fn each(&self) -> f64 {
-        median(self.octets.clone())
+        median(self.bytes.clone())
     }
 
     fn in_a_gib(&self) -> f64 {
@@ -126,14 +126,14 @@ impl Row {
         json!({
             "function": self.name,
             "instances": self.count,
-            "octets_each": self.octets,
+            "bytes_each": self.bytes,
             "in_a_gib": self.in_a_gib(),
             "aim": self.aim,
         })
     }
 }
 
-/// Makes the instances of a compiled function and prints how many came to the first one, and how many octets of resident memory they added.
+/// Makes the instances of a compiled function and prints how many came to the first one, and how many bytes of resident memory they added.
 pub(crate) fn child(compiled: &Path, count: u32) -> Result<()> {
     let options = EngineOptions {
         max_instances: count + 10,

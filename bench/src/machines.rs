@@ -303,7 +303,7 @@ fn next(from: &mut BufReader<ChildStdout>) -> Result<Line> {
     Ok(serde_json::from_str(&line)?)
 }
 
-/// Octets of this process that are resident (proc(5): statm counts pages).
+/// Bytes of this process that are resident (proc(5): statm counts pages).
 fn resident() -> Result<f64> {
     let text = std::fs::read_to_string("/proc/self/statm")?;
     let pages: u32 = text

@@ -140,9 +140,9 @@ fn main() -> Result<()> {
         return machines::moved::controller(settings.as_ref());
     }
     if let [_, child, port] = args.as_slice()
-        && child == tail::octets::CHILD
+        && child == tail::bytes::CHILD
     {
-        return tail::octets::child(port.parse()?);
+        return tail::bytes::child(port.parse()?);
     }
     let options = Options::parse();
     facts::print();

@@ -12,7 +12,7 @@ use fdn_controller::geo::Geo;
 use fdn_controller::reconcile::actual::Learner;
 use fdn_controller::reconcile::difference::binding_rows;
 use fdn_controller::reconcile::dwell::Dwell;
-use fdn_controller::reconcile::live::Live;
+use fdn_controller::reconcile::node_registry::NodeRegistry;
 use fdn_controller::reconcile::pass::{Course, Past, Rows, pass};
 use fdn_controller::reconcile::reason::Failovers;
 use fdn_controller::reconcile::world::{Measured, World};
@@ -166,8 +166,8 @@ impl Network {
         })
     }
 
-    fn live(&self) -> Live {
-        let mut live = Live::new(Vec::new(), self.statuses.len(), self.now);
+    fn live(&self) -> NodeRegistry {
+        let mut live = NodeRegistry::new(Vec::new(), self.statuses.len(), self.now);
         for status in &self.statuses {
             live.observe(status.clone(), self.now);
         }
@@ -237,7 +237,7 @@ impl Network {
         Ok(())
     }
 
-    fn pass(&self, live: &Live) -> Result<Done> {
+    fn pass(&self, live: &NodeRegistry) -> Result<Done> {
         let planner = &Settings::default().planner;
         let terms = planner.terms()?;
         let world = World::new(

@@ -68,7 +68,7 @@ struct Pair {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     println!(
-        "workflow-cold: five stages over two clusters {DELAY_MS} ms apart, three of them containers of which none runs; {} runs each way, in turns; ms from the call to the last octet",
+        "workflow-cold: five stages over two clusters {DELAY_MS} ms apart, three of them containers of which none runs; {} runs each way, in turns; ms from the call to the last byte",
         RUNS
     );
     tokio::runtime::Builder::new_multi_thread()

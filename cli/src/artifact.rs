@@ -22,8 +22,8 @@ pub enum Artifact {
     File {
         /// Open to be read.
         file: std::fs::File,
-        /// Its octets.
-        octets: u64,
+        /// Its bytes.
+        bytes: u64,
         /// Where it is.
         path: PathBuf,
     },
@@ -44,16 +44,16 @@ impl Artifact {
             let image = image.map_err(|error| CliError::Usage(error.to_string()))?;
             return Ok(Self::Image(image));
         }
-        let (file, octets) = input::upload(argument)?;
+        let (file, bytes) = input::upload(argument)?;
         let path = argument.to_owned();
-        Ok(Self::File { file, octets, path })
+        Ok(Self::File { file, bytes, path })
     }
 
-    /// How many octets are sent of it.
+    /// How many bytes are sent of it.
     #[must_use]
-    pub fn octets(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         match self {
-            Self::File { octets, .. } => *octets,
+            Self::File { bytes, .. } => *bytes,
             Self::Image(reference) => reference.to_string().len() as u64,
         }
     }
@@ -70,8 +70,8 @@ impl Artifact {
     /// The part of the upload. `bar` follows what is sent.
     #[must_use]
     pub fn part(self, bar: &ProgressBar) -> Part {
-        let (file, octets, path) = match self {
-            Self::File { file, octets, path } => (file, octets, path),
+        let (file, bytes, path) = match self {
+            Self::File { file, bytes, path } => (file, bytes, path),
             Self::Image(reference) => {
                 progress::validating(bar);
                 return Part::text(reference.to_string()).file_name("image");
@@ -79,11 +79,11 @@ impl Artifact {
         };
         let bar = bar.clone();
         // Exactly the length announced, even if the file grows meanwhile; if it shrinks, the controller notices.
-        let reader = tokio::io::AsyncReadExt::take(tokio::fs::File::from_std(file), octets);
+        let reader = tokio::io::AsyncReadExt::take(tokio::fs::File::from_std(file), bytes);
         let stream = ReaderStream::with_capacity(reader, CHUNK).inspect(move |chunk| {
             if let Ok(chunk) = chunk {
                 bar.inc(chunk.len() as u64);
-                if bar.position() >= bar.length().unwrap_or(octets) {
+                if bar.position() >= bar.length().unwrap_or(bytes) {
                     progress::validating(&bar);
                 }
             }
@@ -92,7 +92,7 @@ impl Artifact {
             || "component.wasm".into(),
             |name| name.to_string_lossy().into_owned(),
         );
-        Part::stream_with_length(Body::wrap_stream(stream), octets).file_name(name)
+        Part::stream_with_length(Body::wrap_stream(stream), bytes).file_name(name)
     }
 }
 
@@ -113,7 +113,7 @@ mod tests {
         let digest = fdn_core::Digest::of(b"manifest");
         let name = format!("ghcr.io/acme/thumbs@{digest}");
         let artifact = Artifact::of(Path::new(&name)).expect("an image");
-        assert_eq!(artifact.octets(), name.len() as u64);
+        assert_eq!(artifact.bytes(), name.len() as u64);
         assert!(matches!(artifact, Artifact::Image(_)));
         for (argument, says) in [
             ("ghcr.io/acme/thumbs:latest", "by its digest"),
@@ -127,8 +127,8 @@ mod tests {
         }
         let folder = tempfile::tempdir().expect("folder");
         let odd = folder.path().join("x@sha256:y");
-        std::fs::write(&odd, "octets").expect("written");
+        std::fs::write(&odd, "bytes").expect("written");
         let artifact = Artifact::of(&odd).expect("a file");
-        assert!(matches!(artifact, Artifact::File { octets: 6, .. }));
+        assert!(matches!(artifact, Artifact::File { bytes: 5, .. }));
     }
 }

@@ -63,8 +63,8 @@ impl Client {
         let path = ["v1", "billing", "statements", &named(month), "csv"];
         let response = send(self.request(Method::GET, &path)?).await?;
         let url = response.url().to_string();
-        let octets = collect(response).await?;
-        String::from_utf8(octets).map_err(|e| CliError::Answer {
+        let bytes = collect(response).await?;
+        String::from_utf8(bytes).map_err(|e| CliError::Answer {
             url,
             reason: e.to_string(),
         })
@@ -137,10 +137,10 @@ impl Client {
     pub async fn set_budget(
         &self,
         name: &BudgetName,
-        wish: &serde_json::Value,
+        request: &serde_json::Value,
     ) -> Result<BudgetSet, CliError> {
         let path = ["v1", "billing", "budgets", name.as_str()];
-        read(self.request(Method::PUT, &path)?.json(wish)).await
+        read(self.request(Method::PUT, &path)?.json(request)).await
     }
 
     /// Removes a budget.

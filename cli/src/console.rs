@@ -131,7 +131,7 @@ impl Console {
         self.print(&format!("{text}\n"))
     }
 
-    /// Writes octets to standard output at once.
+    /// Writes bytes to standard output at once.
     ///
     /// # Errors
     /// When the stream is closed.

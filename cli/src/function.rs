@@ -11,9 +11,9 @@ use crate::input;
 
 /// The manifest's name.
 pub const MANIFEST: &str = "fdn.toml";
-/// The largest manifest that is read, in octets.
+/// The largest manifest that is read, in bytes.
 pub const MANIFEST_MAX: u64 = 1 << 20;
-/// The largest `package.json` that is read, in octets.
+/// The largest `package.json` that is read, in bytes.
 const PACKAGE_MAX: u64 = 1 << 20;
 
 /// A function's folder.

@@ -23,9 +23,7 @@ pub fn password(file: Option<&Path>, user: &str, place: &str) -> Result<Secret, 
         return Ok(secret::read(path)?);
     }
     let text = if io::stdin().is_terminal() {
-        let terminal = console::Term::stderr();
-        terminal.write_str(&format!("password of {user} at {place}: "))?;
-        terminal.read_secure_line()?
+        typed(&format!("password of {user} at {place}: "))?
     } else {
         let mut line = String::new();
         io::stdin()
@@ -43,6 +41,34 @@ pub fn password(file: Option<&Path>, user: &str, place: &str) -> Result<Secret, 
     Ok(Secret::new(text))
 }
 
+/// A password that is chosen now, and that nobody but its owner could put right: as [`password`], and on a terminal typed twice.
+///
+/// # Errors
+/// As [`password`]; when the two are not the same.
+pub fn chosen_password(file: Option<&Path>, user: &str, place: &str) -> Result<Secret, CliError> {
+    let chosen = password(file, &format!("{user}, the new one,"), place)?;
+    if file.is_none() && io::stdin().is_terminal() {
+        same(&chosen, &typed("the same again: ")?)?;
+    }
+    Ok(chosen)
+}
+
+/// A line from the terminal, without echo.
+fn typed(question: &str) -> Result<String, CliError> {
+    let terminal = console::Term::stderr();
+    terminal.write_str(question)?;
+    Ok(terminal.read_secure_line()?)
+}
+
+fn same(chosen: &Secret, again: &str) -> Result<(), CliError> {
+    if chosen.matches(again) {
+        return Ok(());
+    }
+    Err(CliError::Usage(
+        "the two passwords are not the same; nothing was changed".to_owned(),
+    ))
+}
+
 /// The text of a small file, such as a public key.
 ///
 /// # Errors
@@ -55,7 +81,7 @@ pub fn text_file(path: &Path) -> Result<String, CliError> {
     };
     let size = path.metadata().map_err(|e| failed(e.to_string()))?.len();
     if size > TEXT_MAX {
-        return Err(failed(format!("it is larger than {TEXT_MAX} octets")));
+        return Err(failed(format!("it is larger than {TEXT_MAX} bytes")));
     }
     std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))
 }
@@ -100,7 +126,7 @@ pub fn secret_value(path: &Path) -> Result<String, CliError> {
     }
     if text.len() as u64 > SECRET_MAX {
         return Err(failed(format!(
-            "a secret may have {SECRET_MAX} octets at most"
+            "a secret may have {SECRET_MAX} bytes at most"
         )));
     }
     if let Some(cut) = text.strip_suffix('\n') {
@@ -109,7 +135,7 @@ pub fn secret_value(path: &Path) -> Result<String, CliError> {
     Ok(text)
 }
 
-/// The text of a file, or of standard input for `-`, of at most `max` octets.
+/// The text of a file, or of standard input for `-`, of at most `max` bytes.
 ///
 /// # Errors
 /// When it cannot be read, is too large or is not text.
@@ -128,7 +154,7 @@ pub fn text(path: &Path, max: u64) -> Result<String, CliError> {
     };
     read.map_err(|e| failed(e.to_string()))?;
     if text.len() as u64 > max {
-        return Err(failed(format!("it may have {max} octets at most")));
+        return Err(failed(format!("it may have {max} bytes at most")));
     }
     Ok(text)
 }
@@ -192,6 +218,16 @@ mod tests {
         );
         std::fs::write(&empty, "x").expect("write");
         assert_eq!(upload(&empty).expect("fine").1, 1);
+    }
+
+    #[test]
+    fn a_password_that_was_mistyped_is_not_taken() {
+        let chosen = Secret::new("correct horse");
+        assert!(same(&chosen, "correct horse").is_ok());
+        for again in ["correct hoarse", "correct horse ", ""] {
+            let error = same(&chosen, again).expect_err("another one").to_string();
+            assert!(!error.contains("horse"), "{error}");
+        }
     }
 
     #[test]

@@ -153,17 +153,17 @@ pub fn time(at: Timestamp) -> String {
     humantime::format_rfc3339_millis(time).to_string()
 }
 
-/// A number of octets with three digits or so: `84.1 KiB`.
+/// A number of bytes with three digits or so: `84.1 KiB`.
 #[must_use]
-pub fn size(octets: u64) -> String {
+pub fn size(bytes: u64) -> String {
     const UNITS: [(u32, &str); 3] = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     for (shift, unit) in UNITS {
-        if octets >> shift > 0 {
-            let tenths = (u128::from(octets) * 10) >> shift;
+        if bytes >> shift > 0 {
+            let tenths = (u128::from(bytes) * 10) >> shift;
             return format!("{}.{} {unit}", tenths / 10, tenths % 10);
         }
     }
-    format!("{} B", ByteSize::from_bytes(octets).as_bytes())
+    format!("{} B", ByteSize::from_bytes(bytes).as_bytes())
 }
 
 /// A number of milliseconds with two decimals; `-` for what is infinite, which is to say not known.

@@ -21,10 +21,10 @@ fn style(template: &str) -> ProgressStyle {
         .progress_chars("━╸─")
 }
 
-/// A bar for an upload of `octets`.
+/// A bar for an upload of `bytes`.
 #[must_use]
-pub(crate) fn upload(console: &Console, octets: u64) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(octets), target(console));
+pub(crate) fn upload(console: &Console, bytes: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(bytes), target(console));
     bar.set_style(style(
         "  {msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec}",
     ));

@@ -393,9 +393,9 @@ fn scope_of(answer: &Message) -> Option<u8> {
 
 fn revision_of(answer: &Message) -> Option<Revision> {
     match answer.edns.as_ref()?.option(REVISION.into())? {
-        EdnsOption::Unknown(_, octets) => {
-            let octets = octets.as_slice().try_into().ok()?;
-            Some(Revision(u64::from_be_bytes(octets)))
+        EdnsOption::Unknown(_, bytes) => {
+            let bytes = bytes.as_slice().try_into().ok()?;
+            Some(Revision(u64::from_be_bytes(bytes)))
         }
         _ => None,
     }
@@ -449,7 +449,7 @@ mod tests {
         let client: ClientPrefix = "203.0.113.0/24".parse().expect("prefix");
         let asked =
             question("hello.fn.test", RecordType::A, Some(client), false).expect("question");
-        let read = Message::from_vec(&asked.to_vec().expect("octets")).expect("own octets");
+        let read = Message::from_vec(&asked.to_vec().expect("bytes")).expect("own bytes");
         let edns = read.edns.expect("EDNS");
         let Some(EdnsOption::Subnet(subnet)) = edns.option(EdnsCode::Subnet) else {
             panic!("no subnet")

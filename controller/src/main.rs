@@ -190,10 +190,10 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
 fn summary(done: &str, manifest: &Manifest) {
     let rows: u64 = manifest.tables.iter().map(|table| table.rows).sum();
     eprintln!(
-        "{done}: {rows} rows of {} tables, {} objects of {} octets; schema {}, release {}",
+        "{done}: {rows} rows of {} tables, {} objects of {} bytes; schema {}, release {}",
         manifest.tables.len(),
         manifest.objects.count,
-        manifest.objects.octets,
+        manifest.objects.bytes,
         manifest.schema,
         manifest.product
     );

@@ -90,7 +90,7 @@ pub struct PlanMetrics {
     pub deferred: IntCounter,
     /// Client groups that no cluster can take.
     pub unplaced: IntGauge,
-    /// Memory in octets by the last planning pass: `needed` by the plans, `there` in the clusters.
+    /// Memory in bytes by the last planning pass: `needed` by the plans, `there` in the clusters.
     pub memory: IntGaugeVec,
     /// How far corrected predictions of run times were off, as a share of what calls took.
     pub error: Histogram,
@@ -109,8 +109,8 @@ pub struct PlanMetrics {
 pub struct RecordMetrics {
     /// Records by what became of them: `written`, `dropped` (the disk was too slow), `failed`.
     pub made: IntCounterVec,
-    /// Octets of records on the disk.
-    pub octets: IntGauge,
+    /// Bytes of records on the disk.
+    pub bytes: IntGauge,
     /// Segments that made room for newer ones.
     pub removed: IntCounter,
 }
@@ -123,9 +123,9 @@ impl RecordMetrics {
                 "Records of planning passes, by what became of them",
                 &["result"],
             )?,
-            octets: make.gauge(
+            bytes: make.gauge(
                 "fdn_controller_plan_record_bytes",
-                "Octets of records of planning passes on the disk",
+                "Bytes of records of planning passes on the disk",
             )?,
             removed: make.counter(
                 "fdn_controller_plan_record_segments_removed_total",
@@ -191,8 +191,8 @@ const ERRORS: [f64; 9] = [0.02, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.0, 5.0];
 pub struct ArtifactMetrics {
     /// Artifacts kept.
     pub kept: IntGauge,
-    /// Their octets.
-    pub octets: IntGauge,
+    /// Their bytes.
+    pub bytes: IntGauge,
     /// Objects that wait to be removed.
     pub trash: IntGauge,
     /// Objects removed.
@@ -209,7 +209,7 @@ impl ArtifactMetrics {
     fn new(make: &Maker) -> Result<Self, ServiceError> {
         Ok(Self {
             kept: make.gauge("fdn_controller_artifacts", "Artifacts kept")?,
-            octets: make.gauge("fdn_controller_artifact_bytes", "Octets of artifacts kept")?,
+            bytes: make.gauge("fdn_controller_artifact_bytes", "Bytes of artifacts kept")?,
             trash: make.gauge(
                 "fdn_controller_artifacts_trash",
                 "Objects of the artifact store that wait to be removed",

@@ -15,7 +15,7 @@ use sqlx::AnyConnection;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::Error;
-use crate::app::fleet::standing;
+use crate::app::fleet::admin_state;
 use crate::app::login::Logins;
 use crate::app::oidc::Provider;
 use crate::app::runs::Pending;
@@ -26,7 +26,7 @@ use crate::metrics::Metrics;
 use crate::proofs::Proofs;
 use crate::reconcile::actual::Learner;
 use crate::reconcile::demand::Demand;
-use crate::reconcile::live::Live;
+use crate::reconcile::node_registry::NodeRegistry;
 use crate::reconcile::what_if;
 use crate::reconcile::world::{Asked, Measured, Terms, World};
 use crate::settings::Settings;
@@ -58,7 +58,7 @@ pub struct State {
     /// The identity provider.
     pub oidc: Provider,
     /// What nodes say. The consumer writes, everybody reads.
-    pub live: Mutex<Live>,
+    pub live: Mutex<NodeRegistry>,
     /// What nodes said, as far as it was read from the database. The planner takes what is new of it.
     /// Locked while the database is read, by who has a connection already: nobody waits for one with it locked.
     pub statuses: tokio::sync::Mutex<Statuses>,
@@ -144,15 +144,15 @@ impl State {
         let mut connection = store.read().await?;
         vault.check(&mut connection).await?;
         let statuses = node_status_list(&mut connection).await?;
-        let standing = standing(&mut connection, 0).await?;
+        let admin_state = admin_state(&mut connection, 0).await?;
         let mut rtt = ClientTable::of_clients(&settings.geo);
         rtt.merge(rtt_list(&mut connection, Timestamp(0)).await?);
         let mut links = LinkTable::of_links(&settings.geo);
         links.merge(link_list(&mut connection, Timestamp(0)).await?);
         drop(connection);
-        let mut live = Live::new(statuses, settings.planner.nodes_max, now);
+        let mut live = NodeRegistry::new(statuses, settings.planner.nodes_max, now);
         live.keep_figures(settings.console.series);
-        live.set_standing(standing);
+        live.set_admin_state(admin_state);
         Ok(Self {
             uploads: Uploads::open(&settings, compiler)?,
             edge: Edge::new(&settings.edge),
@@ -252,7 +252,7 @@ impl State {
 
     /// The same from a view of the nodes that is locked already.
     #[must_use]
-    pub fn world_of(&self, live: &Live, now: Timestamp) -> World {
+    pub fn world_of(&self, live: &NodeRegistry, now: Timestamp) -> World {
         World::new(
             live,
             Arc::clone(&self.geo),

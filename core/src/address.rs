@@ -145,9 +145,9 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn an_address_is_as_good_as_the_one_it_carries(octets: [u8; 4]) {
-            let [a, b, c, d] = octets;
-            let inner = why_not_public(IpAddr::from(octets));
+        fn an_address_is_as_good_as_the_one_it_carries(bytes: [u8; 4]) {
+            let [a, b, c, d] = bytes;
+            let inner = why_not_public(IpAddr::from(bytes));
             let [high, low] = [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])];
             for carrier in [
                 Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, high, low),

@@ -131,12 +131,12 @@
 //! | `GET /v1/apps/{app}/calls?since=MS&until=MS&status=S&limit=N&…` | | [`CallList`](crate::usage::CallList) |
 //! | `GET /v1/apps/{app}/calls/trace?request=ID&client=ADDR` | | [`CallTrace`](crate::trace::CallTrace) |
 //! | `GET /v1/apps/{app}/logs?follow=BOOL&tail=N` | | [`LogLine`]s, one JSON object a line (`application/x-ndjson`) |
-//! | `POST /v1/apps/{app}/jobs?priority=P&max_age=T&deadline=T&webhook=URL&target=PATH` | any octets | 202, [`JobReceipt`](crate::job::JobReceipt) |
+//! | `POST /v1/apps/{app}/jobs?priority=P&max_age=T&deadline=T&webhook=URL&target=PATH` | any bytes | 202, [`JobReceipt`](crate::job::JobReceipt) |
 //! | `GET /v1/jobs?state=STATE&cursor=ID&limit=N`, `GET /v1/apps/{app}/jobs?…` | | a page of [`JobInfo`](crate::job::JobInfo)s, newest first |
 //! | `POST /v1/apps/{app}/jobs/redrive` | | [`Redriven`](crate::job::Redriven) |
 //! | `GET /v1/jobs/{job}`, `DELETE /v1/jobs/{job}` | | [`JobInfo`](crate::job::JobInfo) |
 //! | `POST /v1/jobs/{job}/redrive` | | [`JobInfo`](crate::job::JobInfo) |
-//! | `GET /v1/jobs/{job}/result` | | the octets of the answer |
+//! | `GET /v1/jobs/{job}/result` | | the bytes of the answer |
 //! | `GET /v1/jobs/{job}/logs?tail=N` | | [`LogLine`]s, one JSON object a line |
 //! | `GET /v1/schedules?cursor=CURSOR&limit=N`, `GET /v1/apps/{app}/schedules?…` | | [`ScheduleInfo`](crate::job::ScheduleInfo)s |
 //! | `PUT /v1/apps/{app}/schedules/{name}` | [`PutSchedule`](crate::job::PutSchedule) | [`ScheduleInfo`](crate::job::ScheduleInfo) |
@@ -159,7 +159,7 @@
 //! | --- | --- | --- |
 //! | `GET /edge/v1/feed?since=REVISION&schema=N` | | [`Frame`](crate::feed::Frame)s, without an end |
 //! | `POST /edge/v1/report` | [`Report`](crate::feed::Report) | 204 |
-//! | `GET /edge/v1/artifacts/{digest}` | | octets, with `Range` |
+//! | `GET /edge/v1/artifacts/{digest}` | | bytes, with `Range` |
 //! | `GET /edge/v1/compiled/{digest}/{engine}` | | machine code behind its [head](crate::compiled::CompiledHead) |
 //! | `POST /edge/v1/usage/sums` | [`UsageSums`](crate::usage::UsageSums) | [`UsageReceipt`](crate::usage::UsageReceipt) |
 //! | `POST /edge/v1/usage/records` | [`UsageBatch`](crate::usage::UsageBatch), from nodes of before | the same |
@@ -244,7 +244,7 @@ pub struct NetworkInfo {
     pub dns: Option<SocketAddr>,
     /// The port of the gateways.
     pub gateway_port: u16,
-    /// The largest component that can be uploaded, in octets.
+    /// The largest component that can be uploaded, in bytes.
     pub upload_limit: u64,
 }
 
@@ -331,7 +331,7 @@ pub struct DeployResponse {
     pub version: VersionNumber,
     /// The component's digest.
     pub digest: Digest,
-    /// Its size in octets.
+    /// Its size in bytes.
     pub size: u64,
     /// The app's host name.
     pub host: HostName,
@@ -379,7 +379,7 @@ pub struct VersionInfo {
     pub version: VersionNumber,
     /// The component's digest.
     pub digest: Digest,
-    /// Its size in octets.
+    /// Its size in bytes.
     pub size: u64,
     /// When it was uploaded.
     pub created_at: Timestamp,

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use crate::error::ParseError;
 
-/// The SHA-256 of an artifact's octets (FIPS 180-4).
+/// The SHA-256 of an artifact's bytes (FIPS 180-4).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schema(value_type = String)]
@@ -30,7 +30,7 @@ impl Digest {
         hex::encode(self.0)
     }
 
-    /// The octets.
+    /// The bytes.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0

@@ -181,7 +181,7 @@ codes! {
     BrokerFailed,       "FDN-4002", Dependency, Later, 503, "the message broker did not answer";
     ArtifactStoreFailed,"FDN-4003", Dependency, Later, 503, "the artifact store did not answer";
     ControllerUnreachable, "FDN-4004", Dependency, Later, 503, "the controller did not answer";
-    ArtifactCorrupt,    "FDN-4005", Dependency, Later, 502, "an artifact's octets do not match its digest";
+    ArtifactCorrupt,    "FDN-4005", Dependency, Later, 502, "an artifact's bytes do not match its digest";
     EngineFailed,       "FDN-4020", Dependency, Later, 503, "the container engine did not do what was asked";
     ImageMissing,       "FDN-4021", Dependency, Later, 503, "the container image cannot be had";
 

@@ -3,7 +3,7 @@
 //! `GET /edge/v1/feed?since=REVISION` is answered with a stream of [`Frame`]s that never ends by itself. After [`Frame::Hello`] come changes since
 //! the revision that was named, or a snapshot where those are not at hand any more: [`Frame::Snapshot`], all there is for this machine, and
 //! [`Frame::At`]. From then on each change as it happens, and [`Frame::At`] as a heartbeat. A frame is JSON in pieces of at most [`PIECE_MAX`]
-//! octets; before each piece stand four octets, big-endian: its length, and in the highest bit whether the frame goes on in the next one.
+//! bytes; before each piece stand four bytes, big-endian: its length, and in the highest bit whether the frame goes on in the next one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,9 +20,9 @@ use crate::unit::{DurationMs, Revision};
 
 /// The form of frames that this build reads and writes. A machine names it, and is sent no other.
 pub const SCHEMA: u16 = 1;
-/// Octets of a piece at most.
+/// Bytes of a piece at most.
 pub const PIECE_MAX: usize = 256 << 10;
-/// Octets before each piece.
+/// Bytes before each piece.
 const HEADER: usize = 4;
 /// Set in the header of a piece that another one of the same frame follows.
 const MORE: u32 = 1 << 31;
@@ -93,10 +93,10 @@ pub struct Report {
 #[derive(Debug, thiserror::Error)]
 pub enum FeedError {
     /// A piece is longer than pieces are.
-    #[error("a piece of {0} octets, where {PIECE_MAX} are the most")]
+    #[error("a piece of {0} bytes, where {PIECE_MAX} are the most")]
     Piece(usize),
     /// A frame is longer than is taken.
-    #[error("a frame of more than {0} octets")]
+    #[error("a frame of more than {0} bytes")]
     Frame(usize),
     /// A frame says nothing that is known.
     #[error("a frame cannot be understood: {0}")]
@@ -127,18 +127,18 @@ fn cut(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Puts frames together from octets as they come.
+/// Puts frames together from bytes as they come.
 #[derive(Debug)]
 pub struct Decoder {
     limit: usize,
     header: Vec<u8>,
-    /// Octets of the present piece that are to come, and whether another one follows it.
+    /// Bytes of the present piece that are to come, and whether another one follows it.
     piece: Option<(usize, bool)>,
     text: Vec<u8>,
 }
 
 impl Decoder {
-    /// A decoder that takes frames of at most `limit` octets.
+    /// A decoder that takes frames of at most `limit` bytes.
     #[must_use]
     pub const fn new(limit: usize) -> Self {
         Self {
@@ -149,19 +149,19 @@ impl Decoder {
         }
     }
 
-    /// Takes from the beginning of `octets` what belongs to the next frame; the frame with its length, if it is whole.
+    /// Takes from the beginning of `bytes` what belongs to the next frame; the frame with its length, if it is whole.
     ///
     /// # Errors
-    /// When the octets are no feed, or a frame is too long. Nothing can be read after that.
-    pub fn take(&mut self, octets: &mut &[u8]) -> Result<Option<(Frame, usize)>, FeedError> {
-        while !octets.is_empty() {
+    /// When the bytes are no feed, or a frame is too long. Nothing can be read after that.
+    pub fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<(Frame, usize)>, FeedError> {
+        while !bytes.is_empty() {
             let Some((left, more)) = self.piece else {
-                self.take_header(octets)?;
+                self.take_header(bytes)?;
                 continue;
             };
-            let (here, rest) = octets.split_at(left.min(octets.len()));
+            let (here, rest) = bytes.split_at(left.min(bytes.len()));
             self.text.extend_from_slice(here);
-            *octets = rest;
+            *bytes = rest;
             if here.len() < left {
                 self.piece = Some((left - here.len(), more));
                 continue;
@@ -175,10 +175,10 @@ impl Decoder {
         Ok(None)
     }
 
-    fn take_header(&mut self, octets: &mut &[u8]) -> Result<(), FeedError> {
-        let (here, rest) = octets.split_at((HEADER - self.header.len()).min(octets.len()));
+    fn take_header(&mut self, bytes: &mut &[u8]) -> Result<(), FeedError> {
+        let (here, rest) = bytes.split_at((HEADER - self.header.len()).min(bytes.len()));
         self.header.extend_from_slice(here);
-        *octets = rest;
+        *bytes = rest;
         let Ok(header) = <[u8; HEADER]>::try_from(self.header.as_slice()) else {
             return Ok(());
         };
@@ -234,15 +234,15 @@ mod tests {
     #[test]
     fn frames_come_out_as_they_went_in_however_they_are_cut() {
         let frames = frames();
-        let octets: Vec<u8> = frames
+        let bytes: Vec<u8> = frames
             .iter()
             .flat_map(|frame| frame.encode().expect("encoded"))
             .collect();
-        assert!(octets.len() > 2 * PIECE_MAX);
-        for step in [1, 3, 5, 4096, PIECE_MAX + 1, octets.len()] {
+        assert!(bytes.len() > 2 * PIECE_MAX);
+        for step in [1, 3, 5, 4096, PIECE_MAX + 1, bytes.len()] {
             let mut decoder = Decoder::new(64 << 20);
             let mut out = Vec::new();
-            for mut chunk in octets.chunks(step) {
+            for mut chunk in bytes.chunks(step) {
                 while let Some((frame, length)) = decoder.take(&mut chunk).expect("a feed") {
                     assert!(length > 0);
                     out.push(frame);

@@ -13,7 +13,7 @@ use crate::unit::{Millis, Timestamp};
 /// Buckets of [`Tally`] count in this part of a millisecond: calls at the edge take less than one. The last bucket but one ends at 33 s.
 const PER_MS: f64 = 16.0;
 
-/// What callers saw, counted: calls by how they ended, from the request's head to the last octet of the answer.
+/// What callers saw, counted: calls by how they ended, from the request's head to the last byte of the answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Tally {
     /// Calls, and of these those that were answered 5xx, whoever's doing that was. Buckets count in sixteenths of a millisecond.

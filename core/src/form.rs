@@ -171,7 +171,7 @@ pub struct FormSpec {
     pub manifest: FormManifest,
     /// The artifact's digest.
     pub digest: Digest,
-    /// The artifact's size in octets.
+    /// The artifact's size in bytes.
     pub size: u64,
 }
 

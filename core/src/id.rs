@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::digest::Digest;
 use crate::error::ParseError;
 
-/// The longest DNS label, in octets (RFC 1035, section 2.3.4).
+/// The longest DNS label, in bytes (RFC 1035, section 2.3.4).
 pub const LABEL_MAX: usize = 63;
 /// The longest host name in text form, without a trailing dot (RFC 1035, section 2.3.4).
 pub const HOST_NAME_MAX: usize = 253;

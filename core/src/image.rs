@@ -20,7 +20,7 @@ pub struct ImageReference {
 }
 
 impl ImageReference {
-    /// The most octets of its text.
+    /// The most bytes of its text.
     pub const MAX: usize = 512;
 
     /// Registry and path, without tag and digest.

@@ -14,7 +14,7 @@ use crate::error::ParseError;
 
 /// The most labels of one thing.
 pub const LABELS_MAX: usize = 32;
-/// The most octets of a key, and of a value.
+/// The most bytes of a key, and of a value.
 pub const LABEL_TEXT_MAX: usize = 63;
 /// The most conditions of one selector.
 pub const SELECTORS_MAX: usize = 8;
@@ -192,11 +192,11 @@ impl TryFrom<String> for LabelSelector {
 
 fn check_key(key: &str) -> Result<(), ParseError> {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let octets = key.as_bytes();
-    let ends = [octets.first(), octets.last()];
-    let fits = octets.len() <= LABEL_TEXT_MAX
+    let bytes = key.as_bytes();
+    let ends = [bytes.first(), bytes.last()];
+    let fits = bytes.len() <= LABEL_TEXT_MAX
         && ends.into_iter().all(|end| end.is_some_and(|b| plain(*b)))
-        && octets.iter().all(|b| plain(*b) || b"._-/".contains(b));
+        && bytes.iter().all(|b| plain(*b) || b"._-/".contains(b));
     if fits {
         Ok(())
     } else {

@@ -161,7 +161,7 @@ pub struct Manifest {
     pub memory: ByteSize,
     /// Thousandths of a core that a running instance is expected to keep busy; what placement reserves.
     pub cpu_milli: MilliCpu,
-    /// From the request's arrival to the last octet of the response.
+    /// From the request's arrival to the last byte of the response.
     pub timeout: DurationMs,
     /// CPU time that one call may use.
     pub cpu_time: DurationMs,
@@ -246,7 +246,7 @@ pub struct ManifestBounds {
     pub concurrency: u32,
     /// How many environment variables and secrets together.
     pub env_entries: usize,
-    /// How many octets the values of `env` may take together.
+    /// How many bytes the values of `env` may take together.
     pub env_size: ByteSize,
     /// How many allowed hosts.
     pub allowed_hosts: usize,
@@ -355,10 +355,10 @@ impl Manifest {
             entries <= bounds.env_entries,
             format!("{} entries at most, secrets included", bounds.env_entries),
         )?;
-        let octets: u64 = self.env.values().map(|v| v.len() as u64).sum();
+        let bytes: u64 = self.env.values().map(|v| v.len() as u64).sum();
         within(
             "env",
-            octets <= bounds.env_size.as_bytes(),
+            bytes <= bounds.env_size.as_bytes(),
             format!("{} of values at most", bounds.env_size),
         )?;
         within(

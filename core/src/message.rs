@@ -192,7 +192,7 @@ pub struct FunctionSpec {
     pub version: VersionNumber,
     /// The artifact's digest.
     pub digest: Digest,
-    /// The artifact's size in octets.
+    /// The artifact's size in bytes.
     pub size: u64,
     /// Runtime, limits, environment.
     pub manifest: Manifest,

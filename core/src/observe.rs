@@ -206,7 +206,7 @@ pub struct DnsLookup {
     pub clusters: Vec<ClusterDistance>,
 }
 
-/// How octets stand in JSON.
+/// How bytes stand in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BodyEncoding {
@@ -257,7 +257,7 @@ pub struct TryAnswer {
     pub body: String,
     /// How the body stands here.
     pub encoding: BodyEncoding,
-    /// Octets of the body that were read.
+    /// Bytes of the body that were read.
     pub body_bytes: u64,
     /// Whether there was more of it.
     pub truncated: bool,

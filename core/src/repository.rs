@@ -9,14 +9,16 @@ use crate::id::{AppName, FunctionName, SigningKeyName};
 use crate::label::Labels;
 use crate::unit::{ByteSize, Timestamp};
 
-/// What a tenant stores, and what it may store. Every version counts with its own size, also where two are the same octets, as it does on
+/// What a tenant stores, and what it may store. Every version counts with its own size, also where two are the same bytes, as it does on
 /// the bill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StorageUse {
-    /// Octets of all versions.
-    pub octets: u64,
-    /// The most octets.
-    pub octets_limit: u64,
+    /// Bytes of all versions.
+    #[serde(alias = "octets")]
+    pub bytes: u64,
+    /// The most bytes.
+    #[serde(alias = "octets_limit")]
+    pub bytes_limit: u64,
     /// Versions.
     pub versions: u64,
     /// The most versions.
@@ -31,11 +33,11 @@ impl StorageUse {
     /// # Errors
     /// The limit that would be passed, in words.
     pub fn admit(&self, size: u64) -> Result<(), String> {
-        let octets = self.octets.saturating_add(size);
-        if octets > self.octets_limit {
+        let bytes = self.bytes.saturating_add(size);
+        if bytes > self.bytes_limit {
             return Err(format!(
-                "{size} octets more than the {} that are stored would be above the tenant's limit of {} octets",
-                self.octets, self.octets_limit
+                "{size} bytes more than the {} that are stored would be above the tenant's limit of {} bytes",
+                self.bytes, self.bytes_limit
             ));
         }
         if self.versions >= self.versions_limit {
@@ -52,9 +54,9 @@ impl StorageUse {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StorageLimit {
-    /// The most octets of all versions, such as `20GiB`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub octets: Option<ByteSize>,
+    /// The most bytes of all versions, such as `20GiB`.
+    #[serde(default, alias = "octets", skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<ByteSize>,
     /// The most versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versions: Option<u64>,
@@ -64,7 +66,7 @@ impl StorageLimit {
     /// Whether it says nothing.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.octets.is_none() && self.versions.is_none()
+        self.bytes.is_none() && self.versions.is_none()
     }
 }
 
@@ -188,7 +190,7 @@ pub struct CatalogueEntry {
     pub language: String,
     /// The component's digest.
     pub digest: Digest,
-    /// Its size in octets.
+    /// Its size in bytes.
     pub size: u64,
 }
 
@@ -214,14 +216,14 @@ mod tests {
     #[test]
     fn a_limit_may_be_reached_and_not_passed() {
         let used = StorageUse {
-            octets: 60,
-            octets_limit: 100,
+            bytes: 60,
+            bytes_limit: 100,
             versions: 1,
             versions_limit: 2,
             own_limit: false,
         };
         assert_eq!(used.admit(40), Ok(()));
-        let refusal = used.admit(41).expect_err("one octet too many");
+        let refusal = used.admit(41).expect_err("one byte too many");
         assert!(
             refusal.contains("60") && refusal.contains("limit of 100"),
             "{refusal}"

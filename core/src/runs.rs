@@ -102,7 +102,7 @@ pub struct RunAttempt {
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Octets of its output.
+    /// Bytes of its output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_bytes: Option<u64>,
 }
@@ -114,7 +114,7 @@ pub struct RunReport {
     pub runs: Vec<RunInfo>,
 }
 
-/// Octets of the reason why an attempt failed that are kept.
+/// Bytes of the reason why an attempt failed that are kept.
 pub const REASON_MAX: usize = 500;
 
 impl RunInfo {

@@ -9,7 +9,7 @@ use crate::unit::{DurationMs, Revision, Timestamp};
 
 /// Values of one name that a DNS server takes, whatever it is told: what a controller can be set to allow.
 pub const VALUES_MAX: usize = 32;
-/// Octets of one value at most: one character string (RFC 1035, section 3.3).
+/// Bytes of one value at most: one character string (RFC 1035, section 3.3).
 pub const VALUE_MAX: usize = 255;
 /// The shortest time to live.
 pub const TTL_MIN: DurationMs = DurationMs::from_secs(10);
@@ -26,7 +26,7 @@ pub const EXPIRES_MAX: DurationMs = DurationMs::from_secs(30 * 86_400);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetTxt {
-    /// The values, each a record of its own, each once: 1 to 255 octets without control characters.
+    /// The values, each a record of its own, each once: 1 to 255 bytes without control characters.
     pub values: Vec<String>,
     /// For how long resolvers may keep them, 10 s to 1 h; 60 s if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,7 +40,7 @@ pub struct SetTxt {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddTxt {
-    /// The value: 1 to 255 octets without control characters.
+    /// The value: 1 to 255 bytes without control characters.
     pub value: String,
     /// For how long resolvers may keep all values of the name, 10 s to 1 h; if absent as it is, and 60 s for the first value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,14 +85,14 @@ pub fn is_challenge(name: &RecordName) -> bool {
         .any(|label| label == CHALLENGE_LABEL)
 }
 
-/// What is wrong with a value, if anything is. `limit` is in octets.
+/// What is wrong with a value, if anything is. `limit` is in bytes.
 #[must_use]
 pub fn value_problem(value: &str, limit: usize) -> Option<String> {
     if value.is_empty() {
         Some("a value must not be empty".to_owned())
     } else if value.len() > limit {
         Some(format!(
-            "a value has {} octets, more than {limit} are not allowed",
+            "a value has {} bytes, more than {limit} are not allowed",
             value.len()
         ))
     } else if value.chars().any(char::is_control) {

@@ -185,7 +185,7 @@ integer_unit!(
     "m"
 );
 integer_unit!(
-    /// Mebibytes (2^20 octets) of memory.
+    /// Mebibytes (2^20 bytes) of memory.
     MebiBytes,
     " MiB"
 );
@@ -286,13 +286,13 @@ impl FromStr for DurationMs {
     }
 }
 
-/// A number of octets as people write it: `512`, `64KiB`, `10MiB`, `2GiB` (also kB, MB, GB for powers of ten).
+/// A number of bytes as people write it: `512`, `64KiB`, `10MiB`, `2GiB` (also kB, MB, GB for powers of ten).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, ToSchema)]
 #[schema(value_type = String)]
 pub struct ByteSize(u64);
 
 impl ByteSize {
-    /// From octets.
+    /// From bytes.
     #[must_use]
     pub const fn from_bytes(bytes: u64) -> Self {
         Self(bytes)
@@ -304,13 +304,13 @@ impl ByteSize {
         Self(mib << 20)
     }
 
-    /// Octets.
+    /// Bytes.
     #[must_use]
     pub const fn as_bytes(self) -> u64 {
         self.0
     }
 
-    /// Octets as an index; the largest index on a machine that cannot address so many.
+    /// Bytes as an index; the largest index on a machine that cannot address so many.
     #[must_use]
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)

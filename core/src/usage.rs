@@ -121,7 +121,7 @@ pub struct UsageRecord {
     /// GPU memory that the instance held, on all devices together.
     #[serde(default)]
     pub gpu_memory_mib: MebiBytes,
-    /// Octets of the answer's body that were sent.
+    /// Bytes of the answer's body that were sent.
     pub egress_bytes: u64,
     /// How it ended.
     pub outcome: UsageOutcome,

@@ -1,4 +1,4 @@
-//! What is done with octets that nobody has checked. A panic here is a bug; so is an assertion that fails.
+//! What is done with bytes that nobody has checked. A panic here is a bug; so is an assertion that fails.
 //!
 //! The fuzz targets call these functions, and so do the seeded mutations of the test-suite.
 
@@ -25,8 +25,8 @@ use fdn_dns::policy::{Policy, WhenAllDead};
 use fdn_dns::published::Published;
 use fdn_dns::settings::RecordName;
 use fdn_dns::sync::demand::Demand;
+use fdn_dns::sync::desired_state::{AppState, DesiredState, Snapshot};
 use fdn_dns::sync::disk;
-use fdn_dns::sync::ledger::{AppState, Ledger, Snapshot};
 use fdn_service::master::MasterKeys;
 use fdn_service::secret::Secret;
 
@@ -60,8 +60,8 @@ pub(super) fn responders() -> &'static [Responder; 2] {
             let settings: Settings = toml::from_str(ZONE).expect("settings");
             let zone = settings.zone_data([127, 0, 0, 1].into()).expect("a zone");
             let (network, _) = one();
-            let ledger = ledger_of(&told());
-            let tables = tables(&ledger.expect("a feed"));
+            let desired = desired_of(&told());
+            let tables = tables(&desired.expect("a feed"));
             let names = Names::new(&zone, &tables, Revision(2), true).expect("names");
             let metrics = Arc::new(Metrics::new(&prometheus::Registry::new()).expect("metrics"));
             let published = Arc::new(Published::new(names, None, Arc::clone(&metrics)));
@@ -159,23 +159,23 @@ fn one() -> (NetworkDesired, BindingsDesired) {
 }
 
 /// A datagram, or a message of a stream.
-pub(super) fn request(octets: &[u8]) {
+pub(super) fn request(bytes: &[u8]) {
     for responder in responders() {
-        ask(responder, octets);
+        ask(responder, bytes);
     }
 }
 
-fn ask(responder: &Responder, octets: &[u8]) {
+fn ask(responder: &Responder, bytes: &[u8]) {
     let from = SocketAddr::from(([192, 0, 2, 53], 4053));
     // What is plain is read by a second reader, which has to say the same.
     let mut fast = Vec::new();
-    if responder.respond_fast(octets, from, &mut fast).is_some() {
-        let slow = responder.reply(octets, from, Transport::Udp, NOW);
-        assert_eq!(slow.map(|reply| reply.octets).as_ref(), Some(&fast));
+    if responder.respond_fast(bytes, from, &mut fast).is_some() {
+        let slow = responder.reply(bytes, from, Transport::Udp, NOW);
+        assert_eq!(slow.map(|reply| reply.bytes).as_ref(), Some(&fast));
     }
-    let scanned = wire::scan(octets);
+    let scanned = wire::scan(bytes);
     for transport in [Transport::Udp, Transport::Tcp, Transport::Tls] {
-        let reply = responder.reply(octets, from, transport, NOW);
+        let reply = responder.reply(bytes, from, transport, NOW);
         let Some(reply) = reply else {
             assert_eq!(
                 scanned,
@@ -184,17 +184,17 @@ fn ask(responder: &Responder, octets: &[u8]) {
             );
             continue;
         };
-        let (asked, out) = (octets.len(), &reply.octets);
-        assert_eq!(out[..2], octets[..2], "the id comes back");
+        let (asked, out) = (bytes.len(), &reply.bytes);
+        assert_eq!(out[..2], bytes[..2], "the id comes back");
         assert!(out[2] & 0x80 != 0, "it is an answer");
-        assert_eq!(out[2] & 0x79, octets[2] & 0x79, "opcode and RD come back");
+        assert_eq!(out[2] & 0x79, bytes[2] & 0x79, "opcode and RD come back");
         assert!(wire::scan(out).is_err(), "nobody answers an answer");
         if transport == Transport::Udp {
-            assert!(out.len() <= usize::from(UDP_SIZE), "{} octets", out.len());
+            assert!(out.len() <= usize::from(UDP_SIZE), "{} bytes", out.len());
             let most = usize::from(AMPLIFICATION) * asked;
             assert!(
                 reply.verified || out.len() < most,
-                "{} octets for {asked}",
+                "{} bytes for {asked}",
                 out.len()
             );
         }
@@ -212,24 +212,24 @@ fn ask(responder: &Responder, octets: &[u8]) {
 const FRAME_MAX: usize = 1 << 20;
 
 /// What a server knows after a snapshot that a feed told.
-pub(super) fn ledger_of(mut octets: &[u8]) -> Option<Ledger> {
+pub(super) fn desired_of(mut bytes: &[u8]) -> Option<DesiredState> {
     let (mut decoder, mut frames) = (Decoder::new(FRAME_MAX), Vec::new());
-    while let Some((frame, _)) = decoder.take(&mut octets).ok()? {
+    while let Some((frame, _)) = decoder.take(&mut bytes).ok()? {
         frames.push(frame);
     }
-    let mut ledger = Ledger::default();
-    ledger.snapshot(Snapshot::of(Revision(2), frames), Timestamp(1));
-    Some(ledger)
+    let mut desired = DesiredState::default();
+    desired.snapshot(Snapshot::of(Revision(2), frames), Timestamp(1));
+    Some(desired)
 }
 
 /// What a server keeps on its disk.
-pub(super) fn kept(ledger: &Ledger) -> Vec<u8> {
-    let mut octets = Vec::new();
-    disk::encode(ledger, &mut octets).expect("memory takes it");
-    octets
+pub(super) fn kept(desired: &DesiredState) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    disk::encode(desired, &mut bytes).expect("memory takes it");
+    bytes
 }
 
-fn tables(ledger: &Ledger) -> Vec<Arc<AppTable>> {
+fn tables(desired: &DesiredState) -> Vec<Arc<AppTable>> {
     let table = |(app, revision, state): (&AppName, Revision, &AppState)| {
         let (app, bindings) = (Arc::new(app.clone()), Arc::clone(&state.bindings));
         Arc::new(AppTable::new(
@@ -240,38 +240,38 @@ fn tables(ledger: &Ledger) -> Vec<Arc<AppTable>> {
             bindings,
         ))
     };
-    ledger.apps().map(table).collect()
+    desired.apps().map(table).collect()
 }
 
 /// The state on disk or what a feed tells, built into tables as they would be served. A file is taken with the check value that
 /// belongs to it too: it says that nothing was changed by chance, not who wrote it.
-pub(super) fn snapshot(octets: &[u8]) {
-    let length = octets.len() as u64;
-    let with_crc = octets.split_last_chunk::<4>().map(|(body, _)| {
+pub(super) fn snapshot(bytes: &[u8]) {
+    let length = bytes.len() as u64;
+    let with_crc = bytes.split_last_chunk::<4>().map(|(body, _)| {
         let crc = crc32c::crc32c(body).to_le_bytes();
         [body, &crc].concat()
     });
-    let read = |octets: &[u8]| disk::decode(octets, length).ok();
-    let kept = read(octets).or_else(|| read(&with_crc?));
-    let Some(ledger) = kept.or_else(|| ledger_of(octets)) else {
+    let read = |bytes: &[u8]| disk::decode(bytes, length).ok();
+    let kept = read(bytes).or_else(|| read(&with_crc?));
+    let Some(desired) = kept.or_else(|| desired_of(bytes)) else {
         return;
     };
     let zone = Settings::default()
         .zone_data([127, 0, 0, 1].into())
         .expect("the defaults");
-    let tables = tables(&ledger);
-    let names = Names::new(&zone, &tables, ledger.revision(), ledger.is_complete());
+    let tables = tables(&desired);
+    let names = Names::new(&zone, &tables, desired.revision(), desired.is_complete());
     assert_eq!(
         names.map(|n| n.apps() + n.refused().len()).ok(),
         Some(tables.len())
     );
-    if let Some(network) = ledger.current_network() {
+    if let Some(network) = desired.current_network() {
         assert!(Network::new(network).clusters().len() <= network.clusters.len());
     }
-    let octets = self::kept(&ledger);
-    let again = disk::decode(&*octets, octets.len() as u64).expect("what was written is read");
-    let apps = |ledger: &Ledger| {
-        let apps = ledger.apps().map(|(app, revision, state)| {
+    let bytes = self::kept(&desired);
+    let again = disk::decode(&*bytes, bytes.len() as u64).expect("what was written is read");
+    let apps = |desired: &DesiredState| {
+        let apps = desired.apps().map(|(app, revision, state)| {
             let entries = state.bindings.entries();
             let entries = entries.map(|(prefix, cluster)| (prefix, cluster.clone()));
             (
@@ -283,7 +283,7 @@ pub(super) fn snapshot(octets: &[u8]) {
         });
         apps.collect::<Vec<_>>()
     };
-    assert_eq!(apps(&again), apps(&ledger));
+    assert_eq!(apps(&again), apps(&desired));
 }
 
 /// The master key that the key files of [`keys`] are sealed under.
@@ -301,8 +301,8 @@ pub(super) fn key_file() -> String {
 }
 
 /// Key files of a zone with the keys that are sealed in them, and master keys.
-pub(super) fn keys(octets: &[u8]) {
-    let Ok(text) = std::str::from_utf8(octets) else {
+pub(super) fn keys(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
     drop(MasterKeys::parse(&Secret::new(text.to_owned())));
@@ -320,8 +320,8 @@ pub(super) fn keys(octets: &[u8]) {
 }
 
 /// Texts of operators: keys of cookies, names, prefixes, settings.
-pub(super) fn text(octets: &[u8]) {
-    let Ok(text) = std::str::from_utf8(octets) else {
+pub(super) fn text(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
     drop(CookieKeys::parse(text));

@@ -168,8 +168,8 @@ impl Lookup {
             Body::Failure => (Outcome::Failure, Vec::new(), None),
         };
         let steering = verdict.steered.map(|steered| {
-            let atlas = &fleet.network().atlas;
-            let estimates = atlas.view(client, locate).estimates;
+            let nearest = &fleet.network().nearest;
+            let estimates = nearest.view(client, locate).estimates;
             let candidate = |index: &usize| {
                 let (cluster, addresses) = (fleet.id(*index).clone(), fleet.cluster(*index));
                 let live = addresses.live(family);
@@ -196,7 +196,7 @@ impl Lookup {
                     .bindings
                     .covering(client)
                     .map_or(0, |(_, len)| len),
-                clusters: atlas
+                clusters: nearest
                     .around(client, locate)
                     .order
                     .iter()

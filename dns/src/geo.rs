@@ -6,7 +6,7 @@ use fdn_core::{ClientPrefix, GeoPoint};
 use maxminddb::{Reader, geoip2};
 
 use crate::error::Error;
-use crate::policy::atlas::Locate;
+use crate::policy::nearest_clusters::Locate;
 
 /// A geographic database.
 pub struct GeoDatabase {
@@ -23,12 +23,12 @@ impl GeoDatabase {
             path: path.to_owned(),
             source,
         };
-        let octets = std::fs::read(path).map_err(|e| failed(e.into()))?;
-        Self::from_octets(octets).map_err(failed)
+        let bytes = std::fs::read(path).map_err(|e| failed(e.into()))?;
+        Self::from_bytes(bytes).map_err(failed)
     }
 
-    fn from_octets(octets: Vec<u8>) -> Result<Self, maxminddb::MaxMindDbError> {
-        Reader::from_source(octets).map(|reader| Self { reader })
+    fn from_bytes(bytes: Vec<u8>) -> Result<Self, maxminddb::MaxMindDbError> {
+        Reader::from_source(bytes).map(|reader| Self { reader })
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
         let bits = u32::from_be_bytes(network);
         let mut out = Vec::new();
         for depth in 0..len {
-            // A record equal to the number of nodes means "nothing"; a larger one points into the data, 16 octets further on.
+            // A record equal to the number of nodes means "nothing"; a larger one points into the data, 16 bytes further on.
             let next = if depth + 1 == len {
                 len + 16
             } else {
@@ -118,7 +118,7 @@ mod tests {
             ("record_size", 24),
         ];
         for (key, value) in numbers {
-            // A string of 29 octets or more carries its length less 29 in the next octet.
+            // A string of 29 bytes or more carries its length less 29 in the next byte.
             assert!(key.len() < 29);
             out.extend([text(key), u16_of(value)].concat());
         }
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_network_is_located_and_its_length_told() {
         let db =
-            GeoDatabase::from_octets(database([203, 0, 112, 0], 20, 1.35, 103.8)).expect("valid");
+            GeoDatabase::from_bytes(database([203, 0, 112, 0], 20, 1.35, 103.8)).expect("valid");
         let (point, len) = db.locate("203.0.113.0/24".parse().expect("client"));
         let point = point.expect("located");
         assert!((point.lat() - 1.35).abs() < 1e-9 && (point.lon() - 103.8).abs() < 1e-9);
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn impossible_places_are_no_places() {
-        let db = GeoDatabase::from_octets(database([10, 0, 0, 0], 8, 91.0, 0.0)).expect("valid");
+        let db = GeoDatabase::from_bytes(database([10, 0, 0, 0], 8, 91.0, 0.0)).expect("valid");
         assert_eq!(db.locate("10.1.2.3".parse().expect("client")), (None, 8));
     }
 

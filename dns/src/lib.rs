@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`policy`] | pure: question, client and state → answer and how far it holds |
 //! | [`dnssec`] | keys, signatures and proofs that something does not exist |
-//! | [`handler`] | octets → question → octets; the loops of UDP, TCP, TLS and HTTPS |
+//! | [`handler`] | bytes → question → bytes; the loops of UDP, TCP, TLS and HTTPS |
 //! | [`published`] | the state of the moment, behind two pointers that are swapped |
 //! | [`member`] | the server as a machine of a network: joining, its connection |
 //! | [`sync`] | state from the feed and from disk; demand to the controller |

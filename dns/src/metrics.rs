@@ -193,7 +193,7 @@ fn seconds(registry: &Registry) -> Result<Histogram, ServiceError> {
     let seconds = Histogram::with_opts(
         HistogramOpts::new(
             "fdn_dns_answer_seconds",
-            "Time from octets to octets, of one query in 16.",
+            "Time from bytes to bytes, of one query in 16.",
         )
         .buckets(buckets),
     )?;

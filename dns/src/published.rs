@@ -14,8 +14,8 @@ use prometheus::IntCounter;
 use tokio::sync::watch;
 
 use crate::metrics::Metrics;
-use crate::policy::atlas::Locate;
 use crate::policy::fleet::{Fleet, Network, Share};
+use crate::policy::nearest_clusters::Locate;
 use crate::policy::zone::Names;
 
 /// The clusters, and beside each its counter of answers.

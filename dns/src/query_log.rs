@@ -187,12 +187,12 @@ mod tests {
     }
 
     impl Write for Paper {
-        fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.may.recv().map_err(io::Error::other)?;
             self.written
-                .send(octets.to_vec())
+                .send(bytes.to_vec())
                 .map_err(io::Error::other)?;
-            Ok(octets.len())
+            Ok(bytes.len())
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -254,10 +254,10 @@ mod tests {
         let kept = 10 - dropped.get();
         (0..kept).for_each(|_| allow.send(()).expect("it writes"));
         for _ in 0..kept {
-            let octets = lines
+            let bytes = lines
                 .recv_timeout(Duration::from_secs(60))
                 .expect("a line is written");
-            assert!(octets.ends_with(b"}\n"));
+            assert!(bytes.ends_with(b"}\n"));
         }
         // Whoever writes ends with whoever told it.
         drop(log);

@@ -32,12 +32,12 @@ use crate::member::Member;
 use crate::metrics::Metrics;
 use crate::notify::Notices;
 use crate::policy::Policy;
-use crate::policy::atlas::Locate;
+use crate::policy::nearest_clusters::Locate;
 use crate::policy::zone::Names;
 use crate::published::Published;
 use crate::settings::{HealthSettings, Settings};
 use crate::sync::demand::{self, Demand};
-use crate::sync::{Keeper, Keeping, READY, Trust};
+use crate::sync::{Keeping, READY, StateStore, Trust};
 
 /// A running DNS server.
 pub struct Dns {
@@ -113,10 +113,10 @@ impl Dns {
         let member = Member::of(&settings, connection, &registry, &shutdown)?;
         let again = Arc::clone(&member.connection.feed.again);
         let telling = (readiness.clone(), (again, member.trust));
-        let keeper = open_keeper(&settings, zone, &published, &metrics, telling).await?;
+        let store = open_store(&settings, zone, &published, &metrics, telling).await?;
         let Connection { centre, feed } = member.connection;
         let stop = shutdown.clone();
-        tasks.spawn_blocking(move || keeper.run_apart(feed, stop));
+        tasks.spawn_blocking(move || store.run_apart(feed, stop));
         if let Some(renewer) = member.renewer {
             tasks.spawn(renewer.run(shutdown.clone()));
         }
@@ -205,19 +205,19 @@ impl Dns {
     }
 }
 
-async fn open_keeper(
+async fn open_store(
     settings: &Settings,
     zone: Arc<crate::policy::zone::ZoneData>,
     published: &Arc<Published>,
     metrics: &Arc<Metrics>,
     (readiness, telling): (Readiness, (Arc<Notify>, Trust)),
-) -> Result<Keeper, Error> {
+) -> Result<StateStore, Error> {
     let keeping = Keeping {
         dir: settings.data_dir.clone(),
         coalesce: settings.sync.coalesce.as_duration(),
         save_after: settings.sync.save_after.as_duration(),
     };
-    Keeper::open(
+    StateStore::open(
         keeping,
         zone,
         Arc::clone(published),

@@ -176,13 +176,13 @@ pub struct AnswerSettings {
     pub max_addresses: usize,
     /// What is answered while no cluster passes its health checks.
     pub when_all_dead: WhenAllDead,
-    /// The largest answer over UDP, in octets, whatever the asker takes.
+    /// The largest answer over UDP, in bytes, whatever the asker takes.
     pub udp_size: u16,
 }
 
 impl Default for AnswerSettings {
     fn default() -> Self {
-        // 1232 octets pass every IPv6 path unfragmented: 1280 less the headers of IPv6 and UDP.
+        // 1232 bytes pass every IPv6 path unfragmented: 1280 less the headers of IPv6 and UDP.
         Self {
             max_addresses: 16,
             when_all_dead: WhenAllDead::ServeAll,
@@ -211,7 +211,7 @@ impl Default for MetricsSettings {
 pub struct UdpSettings {
     /// Sockets for each address, between which the kernel shares the queries. 0: one for each core.
     pub sockets: usize,
-    /// Octets of queries that the kernel keeps for each socket. The kernel has a limit of its own.
+    /// Bytes of queries that the kernel keeps for each socket. The kernel has a limit of its own.
     pub receive_buffer: ByteSize,
 }
 

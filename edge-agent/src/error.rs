@@ -41,8 +41,8 @@ pub enum Error {
     /// The usage spool cannot be used.
     #[error("the usage spool")]
     Usage(#[from] fdn_spool::SpoolError),
-    /// The book of devices cannot be used.
-    #[error("the book of GPU devices")]
+    /// the allocation table of devices cannot be used.
+    #[error("the allocation table of GPU devices")]
     Devices(#[from] fdn_devices::BindError),
     /// The engine that runs containers cannot be used.
     #[error("the container engine; see [docker] and [kubernetes] of the configuration")]
@@ -97,8 +97,8 @@ pub enum PrepareError {
         /// The HTTP status.
         status: u16,
     },
-    /// The octets are not the artifact.
-    #[error("the octets fetched for artifact {digest} do not match: {reason}")]
+    /// The bytes are not the artifact.
+    #[error("the bytes fetched for artifact {digest} do not match: {reason}")]
     Corrupt {
         /// The artifact.
         digest: Digest,
@@ -141,6 +141,12 @@ pub enum PrepareError {
     /// The desired state cannot be run by this agent.
     #[error("the desired state cannot be run: {0}")]
     Spec(String),
+    /// No device can ever give what the function asks for.
+    #[error(
+        "neither this node nor another one of its cluster has the devices that [gpu] of the manifest asks for: {0}; \
+         let a node join that has them, or change [gpu]"
+    )]
+    Devices(String),
     /// A secret cannot be opened.
     #[error(
         "the secret {0} cannot be opened: this node's key for secrets (state/seal.key) was replaced"
@@ -162,6 +168,7 @@ impl Coded for PrepareError {
             Self::Load(error) => error.code(),
             Self::Image(error) => error.code(),
             Self::Spec(_) => ErrorCode::WorkflowInvalid,
+            Self::Devices(_) => ErrorCode::NoClusterFits,
             Self::Secret(_) | Self::Registry(..) => ErrorCode::ConfigInvalid,
             Self::Internal(_) => ErrorCode::Internal,
         }

@@ -79,7 +79,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&error);
+            report(&error);
             match error.code() {
                 ErrorCode::ConfigInvalid => ExitCode::from(2),
                 _ => ExitCode::FAILURE,
@@ -92,7 +92,7 @@ fn main() -> ExitCode {
     clippy::print_stderr,
     reason = "the last words of a process that cannot start, which may come before its log"
 )]
-fn complain(error: &Error) {
+fn report(error: &Error) {
     eprintln!("fdn-edge-agent: {}: {error}", error.code());
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {

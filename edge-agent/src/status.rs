@@ -26,14 +26,14 @@ use tracing::{info, warn};
 
 use crate::apps::{Apps, Observed, Server};
 use crate::fleet::{Fleet, Work};
-use crate::invocations::instances::Trouble;
+use crate::invocations::instances::Degradation;
 use crate::invocations::{Admission, Ledger};
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::rtt::RttTable;
 use crate::rtt::links::{Links, Nearness};
 use crate::settings::ReportSettings;
-use crate::workflows::RunBook;
+use crate::workflows::RunChanges;
 
 mod silence;
 
@@ -43,7 +43,7 @@ pub use silence::Silence;
 const SEND_TIMEOUT: Duration = Duration::from_secs(2);
 /// The least time between two statuses, so that a burst of deployments is a few reports.
 const STATUS_GAP: Duration = Duration::from_millis(100);
-/// Octets of the reason why an app is degraded.
+/// Bytes of the reason why an app is degraded.
 const DEGRADED_MAX: usize = 4096;
 
 /// What does not change while the agent runs.
@@ -100,7 +100,7 @@ pub struct Reporter {
     /// How far other clusters are.
     pub nearness: Arc<Nearness>,
     /// Runs of workflows.
-    pub book: Arc<RunBook>,
+    pub run_changes: Arc<RunChanges>,
     /// Whether the node is stopping.
     pub draining: Arc<AtomicBool>,
     /// What operators said of the node.
@@ -202,13 +202,13 @@ impl Reporter {
                 () = stop.cancelled() => true,
                 _ = ticks.tick() => false,
             };
-            let runs = self.book.take();
+            let runs = self.run_changes.take();
             if runs.is_empty() {
                 continue;
             }
             let report = RunReport { runs: runs.clone() };
             if !self.send(Message::RunReport(report)).await {
-                self.book.put_back(runs);
+                self.run_changes.put_back(runs);
             }
         }
     }
@@ -306,7 +306,9 @@ fn app_observed(app: &Observed) -> AppObserved {
         errors: app.metrics.errors(),
         execution_mean: app.metrics.execution_mean().unwrap_or(Millis::ZERO),
         instances: deployed.map_or(0, |deployed| deployed.instances()),
-        degraded: deployed.and_then(|deployed| deployed.trouble()).map(told),
+        degraded: deployed
+            .and_then(|deployed| deployed.degradation())
+            .map(told),
         versions: if app.split {
             app.metrics.versions()
         } else {
@@ -341,12 +343,12 @@ fn figures(app: &Observed) -> Tally {
 }
 
 /// What is wrong with the instances of an app, in words, with the end of what they wrote.
-fn told(trouble: Trouble) -> String {
-    let mut text = trouble.reason;
-    if trouble.times > 1 {
-        text.push_str(&format!(" ({} times in a row)", trouble.times));
+fn told(degradation: Degradation) -> String {
+    let mut text = degradation.reason;
+    if degradation.times > 1 {
+        text.push_str(&format!(" ({} times in a row)", degradation.times));
     }
-    for line in trouble.log {
+    for line in degradation.log {
         text.push('\n');
         text.push_str(&line);
     }

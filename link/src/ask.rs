@@ -16,26 +16,26 @@ use crate::{Body, Centre, LinkError};
 
 /// The longest answer that is read, but for artifacts.
 const ANSWER_MAX: usize = 4 << 20;
-/// Octets of an answer that is no problem document which are repeated.
+/// Bytes of an answer that is no problem document which are repeated.
 const SAID_MAX: usize = 200;
 
-/// Reads an answer's body, of at most `limit` octets.
+/// Reads an answer's body, of at most `limit` bytes.
 ///
 /// # Errors
 /// When it is longer, or the connection breaks.
 pub async fn read_body(mut body: Body, limit: usize) -> Result<Bytes, LinkError> {
-    let mut octets = BytesMut::new();
+    let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| LinkError::Broken(e.to_string()))?;
         let Ok(piece) = frame.into_data() else {
             continue;
         };
-        if octets.len() + piece.len() > limit {
+        if bytes.len() + piece.len() > limit {
             return Err(LinkError::TooLong(limit));
         }
-        octets.extend_from_slice(&piece);
+        bytes.extend_from_slice(&piece);
     }
-    Ok(octets.freeze())
+    Ok(bytes.freeze())
 }
 
 async fn post<Q: Serialize + Sync>(
@@ -44,8 +44,8 @@ async fn post<Q: Serialize + Sync>(
     body: &Q,
 ) -> Result<Response<Body>, LinkError> {
     let foreign = |e: &dyn std::fmt::Display| LinkError::Foreign(e.to_string());
-    let octets = serde_json::to_vec(body).map_err(|e| foreign(&e))?;
-    let mut request = Request::new(Bytes::from(octets));
+    let bytes = serde_json::to_vec(body).map_err(|e| foreign(&e))?;
+    let mut request = Request::new(Bytes::from(bytes));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = path.parse().map_err(|e| foreign(&e))?;
     let kind = HeaderValue::from_static("application/json");
@@ -56,13 +56,13 @@ async fn post<Q: Serialize + Sync>(
 /// What an answer that is no success says.
 pub(crate) async fn refusal(answer: Response<Body>) -> LinkError {
     let status = answer.status().as_u16();
-    let octets = read_body(answer.into_body(), ANSWER_MAX).await;
-    let octets = octets.unwrap_or_default();
-    let problem = serde_json::from_slice::<Problem>(&octets).ok();
+    let bytes = read_body(answer.into_body(), ANSWER_MAX).await;
+    let bytes = bytes.unwrap_or_default();
+    let problem = serde_json::from_slice::<Problem>(&bytes).ok();
     let detail = match &problem {
         Some(problem) => format!("{}: {}", problem.code.as_str(), problem.detail),
         None => {
-            let said = &octets[..octets.len().min(SAID_MAX)];
+            let said = &bytes[..bytes.len().min(SAID_MAX)];
             String::from_utf8_lossy(said).into_owned()
         }
     };
@@ -88,8 +88,8 @@ pub async fn ask_json<Q: Serialize + Sync, A: DeserializeOwned>(
         if !answer.status().is_success() {
             return Err(refusal(answer).await);
         }
-        let octets = read_body(answer.into_body(), ANSWER_MAX).await?;
-        serde_json::from_slice(&octets).map_err(|e| LinkError::Foreign(e.to_string()))
+        let bytes = read_body(answer.into_body(), ANSWER_MAX).await?;
+        serde_json::from_slice(&bytes).map_err(|e| LinkError::Foreign(e.to_string()))
     };
     let answered = tokio::time::timeout(limit, asked).await;
     answered.unwrap_or(Err(LinkError::Slow(limit)))

@@ -23,19 +23,19 @@ pub fn folder(path: &Path) -> Result<(), ServiceError> {
 ///
 /// # Errors
 /// When the disk fails; what was there before is still there.
-pub fn replace(path: &Path, octets: &[u8]) -> Result<(), ServiceError> {
-    write(path, octets, 0o600).map_err(|source| failed(path, source))
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), ServiceError> {
+    write(path, bytes, 0o600).map_err(|source| failed(path, source))
 }
 
 /// Replaces a file that everybody may read.
 ///
 /// # Errors
 /// As [`replace`].
-pub fn replace_public(path: &Path, octets: &[u8]) -> Result<(), ServiceError> {
-    write(path, octets, 0o644).map_err(|source| failed(path, source))
+pub fn replace_public(path: &Path, bytes: &[u8]) -> Result<(), ServiceError> {
+    write(path, bytes, 0o644).map_err(|source| failed(path, source))
 }
 
-fn write(path: &Path, octets: &[u8], mode: u32) -> std::io::Result<()> {
+fn write(path: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
     let mut fresh = path.as_os_str().to_owned();
     fresh.push(".new");
     let fresh = Path::new(&fresh);
@@ -47,7 +47,7 @@ fn write(path: &Path, octets: &[u8], mode: u32) -> std::io::Result<()> {
         .open(fresh)?;
     // A file left by a crash keeps its rights when it is opened again.
     file.set_permissions(Permissions::from_mode(mode))?;
-    file.write_all(octets)?;
+    file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(fresh, path)?;
     // The move itself is on disk only once the folder is.

@@ -29,7 +29,7 @@ pub enum LinkError {
         problem: Option<Box<Problem>>,
     },
     /// The answer is longer than is read.
-    #[error("the answer is longer than {0} octets")]
+    #[error("the answer is longer than {0} bytes")]
     TooLong(usize),
     /// The answer cannot be understood.
     #[error("the answer cannot be understood: {0}")]

@@ -397,7 +397,7 @@ struct Ear<'a> {
     decoder: Decoder,
     /// How long nothing may be heard.
     silence: Duration,
-    /// The snapshot that is being told, and its octets so far.
+    /// The snapshot that is being told, and its bytes so far.
     snapshot: Option<(Revision, Vec<Frame>, usize)>,
     told: &'a mpsc::Sender<Told>,
     since: &'a mut Revision,
@@ -412,12 +412,12 @@ impl Ear<'_> {
                 Ok(Some(Err(error))) => return Ok(Ended::Broken(error.to_string())),
                 Ok(Some(Ok(frame))) => frame,
             };
-            let Ok(octets) = heard.into_data() else {
+            let Ok(bytes) = heard.into_data() else {
                 continue;
             };
-            let mut octets = &octets[..];
+            let mut bytes = &bytes[..];
             loop {
-                let frame = self.decoder.take(&mut octets);
+                let frame = self.decoder.take(&mut bytes);
                 let frame = frame.map_err(|e| LinkError::Foreign(e.to_string()))?;
                 let Some((frame, length)) = frame else { break };
                 self.link.metrics.frames.inc();
@@ -441,10 +441,10 @@ impl Ear<'_> {
             }
             Frame::At(revision) => self.at(revision).await,
             change => match &mut self.snapshot {
-                Some((_, frames, octets)) => {
-                    *octets += length;
+                Some((_, frames, bytes)) => {
+                    *bytes += length;
                     let limit = self.link.settings.snapshot_limit.as_usize();
-                    if *octets > limit {
+                    if *bytes > limit {
                         return Err(LinkError::TooLong(limit));
                     }
                     frames.push(change);

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use crate::LinkError;
 use crate::settings::host_of;
 
-/// Octets of a proxy's answer that are read.
+/// Bytes of a proxy's answer that are read.
 const HEAD_MAX: usize = 8 << 10;
 const END: &[u8] = b"\r\n\r\n";
 
@@ -38,7 +38,7 @@ pub(crate) async fn connect(url: &str, to: &str) -> Result<TcpStream, LinkError>
             _ => {}
         }
     }
-    let line = head.split(|octet| *octet == b'\r').next();
+    let line = head.split(|byte| *byte == b'\r').next();
     let line = String::from_utf8_lossy(line.unwrap_or_default());
     if is_carried(&line) {
         return Ok(stream);

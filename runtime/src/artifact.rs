@@ -148,7 +148,7 @@ fn compare(sums: &str, digest: &Digest, compatibility_key: &str) -> Result<(), S
             "it was compiled for engine {engine}, this one is {compatibility_key}"
         )),
         (Some(sum), Some(_)) if sum == digest.hex() => Ok(()),
-        (Some(_), Some(_)) => Err("its octets do not match its checksum".to_owned()),
+        (Some(_), Some(_)) => Err("its bytes do not match its checksum".to_owned()),
         _ => Err("its checksum file is not readable".to_owned()),
     }
 }

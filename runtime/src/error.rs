@@ -1,4 +1,4 @@
-//! What can go wrong between a compiled file and the last octet of a response.
+//! What can go wrong between a compiled file and the last byte of a response.
 
 use std::path::PathBuf;
 

@@ -29,7 +29,7 @@ const DOCUMENT_MAX: u64 = 4 << 20;
 const ENTRIES_MAX: usize = 100_000;
 /// Indexes inside indexes: a multi-platform image under one tag.
 const DEPTH: usize = 3;
-/// Octets looked at together.
+/// Bytes looked at together.
 const PIECE: u64 = 64 << 10;
 /// Where blobs lie in a layout (OCI image layout, section "blobs").
 const BLOBS: &str = "blobs/sha256/";
@@ -141,7 +141,7 @@ impl Config {
     }
 }
 
-/// Opens an archive, of which `most` octets at most are read, counted as they are when it is not compressed.
+/// Opens an archive, of which `most` bytes at most are read, counted as they are when it is not compressed.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -163,8 +163,8 @@ pub fn open(path: &Path, most: u64) -> io::Result<Archive<Box<dyn Read>>> {
 /// # Errors
 /// When it is not UTF-8.
 pub fn name_of<R: Read>(entry: &Entry<'_, R>) -> Result<String, ArchiveError> {
-    let octets = entry.path_bytes();
-    let name = std::str::from_utf8(&octets).map_err(|_| invalid("an entry's name is not UTF-8"))?;
+    let bytes = entry.path_bytes();
+    let name = std::str::from_utf8(&bytes).map_err(|_| invalid("an entry's name is not UTF-8"))?;
     Ok(name.strip_prefix("./").unwrap_or(name).to_owned())
 }
 
@@ -227,7 +227,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Reads an archive once, as a node does, which has compared the digest of the whole. It unfolds to `most` octets at most.
+    /// Reads an archive once, as a node does, which has compared the digest of the whole. It unfolds to `most` bytes at most.
     ///
     /// # Errors
     /// When it cannot be read, is too large or no tar file.
@@ -235,7 +235,7 @@ impl Contents {
         Self::scan(path, most, false)
     }
 
-    /// The same with the digests of all files, and with what is compressed in it unfolded and counted: all of it together is `most` octets at
+    /// The same with the digests of all files, and with what is compressed in it unfolded and counted: all of it together is `most` bytes at
     /// most.
     ///
     /// # Errors
@@ -397,10 +397,10 @@ impl Contents {
     /// # Errors
     /// When it is none.
     pub fn config(&self, image: &Image) -> Result<Config, ArchiveError> {
-        let octets = self.documents.get(&image.config);
-        let octets = octets
+        let bytes = self.documents.get(&image.config);
+        let bytes = bytes
             .ok_or_else(|| invalid(format!("{} is not an image configuration", image.config)))?;
-        serde_json::from_slice(octets).map_err(|e| invalid(format!("{}: {e}", image.config)))
+        serde_json::from_slice(bytes).map_err(|e| invalid(format!("{}: {e}", image.config)))
     }
 
     fn of_oci(&self, index: &[u8], processors: &[&str]) -> Result<Image, ArchiveError> {
@@ -415,11 +415,11 @@ impl Contents {
                 });
             }
             let name = blob(self.choose(&document.manifests, processors)?)?;
-            let octets = self
+            let bytes = self
                 .documents
                 .get(&name)
                 .ok_or_else(|| invalid(format!("it names {name}, which is not in it")))?;
-            (document, digest) = (parse(&name, octets)?, Some(Digest::of(octets)));
+            (document, digest) = (parse(&name, bytes)?, Some(Digest::of(bytes)));
         }
         Err(invalid("its indexes are nested too deeply"))
     }
@@ -523,8 +523,8 @@ fn of_docker(manifest: &[u8]) -> Result<Image, ArchiveError> {
     })
 }
 
-fn parse(name: &str, octets: &[u8]) -> Result<OciDocument, ArchiveError> {
-    serde_json::from_slice(octets).map_err(|e| invalid(format!("{name}: {e}")))
+fn parse(name: &str, bytes: &[u8]) -> Result<OciDocument, ArchiveError> {
+    serde_json::from_slice(bytes).map_err(|e| invalid(format!("{name}: {e}")))
 }
 
 /// Where a blob lies.

@@ -6,7 +6,7 @@ use wasmparser::{Encoding, Parser, Payload, Validator};
 /// What an upload is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
-    /// Octets.
+    /// Bytes.
     pub size: u64,
     /// The version of `wasi:http/incoming-handler` that it exports, such as `0.2.3`.
     pub handler_version: String,
@@ -20,7 +20,7 @@ pub struct Inspection {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InspectError {
-    /// No octets.
+    /// No bytes.
     #[error("the file is empty; upload the .wasm file that your build wrote")]
     Empty,
     /// Something else.
@@ -38,12 +38,12 @@ pub enum InspectError {
     CoreModule,
     /// Broken.
     #[error(
-        "the component is truncated or malformed at octet {offset} of {size}: {reason}; build or upload it again"
+        "the component is truncated or malformed at byte {offset} of {size}: {reason}; build or upload it again"
     )]
     Malformed {
         /// Where.
         offset: u64,
-        /// Octets of the file.
+        /// Bytes of the file.
         size: u64,
         /// In the parser's words.
         reason: String,
@@ -242,7 +242,7 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, InspectError> {
     Ok(parsed.into_inspection(handler_version))
 }
 
-/// The eight octets that every WebAssembly file begins with: magic, version, layer.
+/// The eight bytes that every WebAssembly file begins with: magic, version, layer.
 fn check_magic(bytes: &[u8]) -> Result<(), InspectError> {
     let Some(rest) = bytes.strip_prefix(b"\0asm") else {
         return Err(InspectError::NotWasm {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn every_truncation_and_flipped_octet_is_an_error_or_a_function_and_never_a_panic() {
+    fn every_truncation_and_flipped_byte_is_an_error_or_a_function_and_never_a_panic() {
         let bytes = components::hello("hi");
         let whole = inspect(&bytes).expect("a function");
         for length in 0..bytes.len() {

@@ -43,7 +43,7 @@ impl Limiter {
         self.refused
     }
 
-    /// The most that was held, in octets.
+    /// The most that was held, in bytes.
     pub(crate) fn peak(&self) -> u64 {
         self.peak
     }
@@ -68,7 +68,7 @@ impl Limiter {
     }
 }
 
-fn octets(from: usize, to: usize) -> u64 {
+fn bytes(from: usize, to: usize) -> u64 {
     u64::try_from(to.saturating_sub(from)).unwrap_or(u64::MAX)
 }
 
@@ -80,7 +80,7 @@ impl ResourceLimiter for Limiter {
         maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
         let fits = maximum.is_none_or(|maximum| desired <= maximum);
-        Ok(self.grow(octets(current, desired), fits))
+        Ok(self.grow(bytes(current, desired), fits))
     }
 
     fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
@@ -95,7 +95,7 @@ impl ResourceLimiter for Limiter {
         maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
         let fits = maximum.is_none_or(|maximum| desired <= maximum);
-        Ok(self.grow(octets(current, desired).saturating_mul(TABLE_ELEMENT), fits))
+        Ok(self.grow(bytes(current, desired).saturating_mul(TABLE_ELEMENT), fits))
     }
 
     fn table_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {

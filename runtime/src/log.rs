@@ -315,8 +315,8 @@ mod tests {
             let pieces: Vec<_> = cuts.windows(2).map(|cut| (LogStream::Stdout, &bytes[cut[0]..cut[1]])).collect();
             let whole = collect(line, total, &[(LogStream::Stdout, bytes)]);
             proptest::prop_assert_eq!(&collect(line, total, &pieces), &whole);
-            let octets: usize = whole.iter().filter(|(s, _)| *s == LogStream::Stdout).map(|(_, t)| t.len()).sum();
-            proptest::prop_assert!(octets <= total);
+            let bytes: usize = whole.iter().filter(|(s, _)| *s == LogStream::Stdout).map(|(_, t)| t.len()).sum();
+            proptest::prop_assert!(bytes <= total);
         }
     }
 

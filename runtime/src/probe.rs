@@ -31,7 +31,7 @@ const LOG_LINES: usize = 10;
 pub struct ProbeReport {
     /// The status.
     pub status: u16,
-    /// Octets of the body.
+    /// Bytes of the body.
     pub body_size: u64,
     /// How long the whole call took.
     pub took: Duration,

@@ -1,6 +1,6 @@
 //! Says what a file that is not WebAssembly looks like, because "wrong magic number" helps nobody.
 
-/// Octets that a file begins with, and what it then is.
+/// Bytes that a file begins with, and what it then is.
 const MAGIC: &[(&[u8], &str)] = &[
     (b"\x7fELF", "an ELF executable (a native Linux program)"),
     (b"MZ", "a PE executable (a native Windows program)"),

@@ -19,13 +19,13 @@ use crate::outbound::Hooks;
 const MAX_RESOURCES: usize = 8192;
 /// An instance that holds more between two calls leaks them and is not used again. Guests with garbage collection hold some.
 const MAX_IDLE_RESOURCES: usize = 512;
-/// Octets of one list or string that a guest hands to the host.
+/// Bytes of one list or string that a guest hands to the host.
 pub(crate) const HOSTCALL_FUEL: usize = 4 << 20;
 /// Component-model handles.
 pub(crate) const MAX_HANDLES: usize = 16_384;
 /// Memory of one header map, its bookkeeping included.
 const FIELD_SIZE: usize = 128 << 10;
-/// Random octets in one request for them.
+/// Random bytes in one request for them.
 const MAX_RANDOM: u64 = 1 << 20;
 /// Ticks until the first look at a guest. One would cut a guest that starts just before a tick.
 pub(crate) const FIRST_SLICE: u64 = 2;

@@ -53,10 +53,10 @@ pub struct Validated {
 pub enum ValidateError {
     /// Too large.
     #[error(
-        "the component has {size} octets, more than the limit of {limit}; make it smaller, for example with `wasm-tools strip` or an optimised build"
+        "the component has {size} bytes, more than the limit of {limit}; make it smaller, for example with `wasm-tools strip` or an optimised build"
     )]
     TooLarge {
-        /// Octets.
+        /// Bytes.
         size: u64,
         /// The limit.
         limit: ByteSize,
@@ -230,11 +230,11 @@ fn read_error(path: &Path) -> impl FnOnce(std::io::Error) -> ValidateError {
 }
 
 /// A size as people read it, rounded, with three digits at most.
-fn people_size(octets: u64) -> String {
-    match octets {
-        0..1_000 => format!("{octets} B"),
-        1_000..1_000_000 => format!("{} kB", octets.div_ceil(1_000)),
-        _ => format!("{} MB", octets.div_ceil(1_000_000)),
+fn people_size(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{} kB", bytes.div_ceil(1_000)),
+        _ => format!("{} MB", bytes.div_ceil(1_000_000)),
     }
 }
 

@@ -100,7 +100,7 @@ fn queue(c: &mut Criterion) {
     }
     group.finish();
     println!(
-        "\nfunctions  waiting  queue_us  plain_heap_us  plain_heap_rekeyed_us  octets_per_waiting"
+        "\nfunctions  waiting  queue_us  plain_heap_us  plain_heap_rekeyed_us  bytes_per_waiting"
     );
     for (functions, waiting, ours) in times {
         let warm = vec![false; functions];
@@ -132,7 +132,7 @@ fn queue(c: &mut Criterion) {
             micros(ours),
             micros(alone),
             micros(rekey),
-            Queue::OCTETS_EACH
+            Queue::BYTES_EACH
         );
     }
 }

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use fdn_core::{MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::commit::{Choice, List, Look, PreScheduler, View, Wanted};
 use fdn_scheduling::instance::{
-    Action, ByRoom, Global, GlobalSettings, ListSettings, NodeIndex, Standing, Task, TaskId, Term,
-    ToGlobal, ToNode,
+    Action, ByRoom, Global, GlobalSettings, ListSettings, NodeIndex, NodeReport, Task, TaskId,
+    Term, ToGlobal, ToNode,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -96,14 +96,14 @@ impl World {
     /// A node has what it had, whatever was placed there: it has ended.
     fn notice(&mut self, node: NodeIndex, seen: u64) {
         self.versions[node.get()] += 1;
-        let standing = Standing {
+        let report = NodeReport {
             node,
             version: self.versions[node.get()],
             free: self.free[node.get()],
             term: Term(0),
             seen,
         };
-        let message = ToGlobal::Notice(standing);
+        let message = ToGlobal::Notice(report);
         self.global.receive(self.now, message, &mut self.actions);
     }
 

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use fdn_core::Millis;
 use fdn_scheduling::instance::{
-    Action, Global, GlobalSettings, Node, NodeIndex, Policy, Settings, Slots, Standing, Task,
+    Action, Global, GlobalSettings, Node, NodeIndex, NodeReport, Policy, Settings, Slots, Task,
     TaskId, Term, ToGlobal, ToNode,
 };
 use rand::SeedableRng;
@@ -110,14 +110,14 @@ fn global(c: &mut Criterion) {
                 global.receive(now, ToGlobal::Forward(task, Term(0)), &mut actions);
                 global.decide(now, &mut actions);
                 let node = NodeIndex((id * 7919 % u64::from(nodes)) as u32);
-                let standing = Standing {
+                let report = NodeReport {
                     node,
                     version: id,
                     free: Slots((id % 20) as u32),
                     term: Term(0),
                     seen: id,
                 };
-                global.receive(now, ToGlobal::Notice(standing), &mut actions);
+                global.receive(now, ToGlobal::Notice(report), &mut actions);
                 let count = actions.len();
                 actions.clear();
                 count

@@ -83,7 +83,7 @@ impl Task {
 /// What passes along an edge: `omega(a,b)` when the two tasks sit on different clusters. Nothing is paid within a cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Transfer {
-    /// Data whose time follows from the link it crosses: octets / bandwidth + latency.
+    /// Data whose time follows from the link it crosses: bytes / bandwidth + latency.
     Data(ByteSize),
     /// The same time between any two clusters, whatever the link.
     Fixed(Millis),

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlparse
 PROTOBUF = b"k8s\x00"
 
 
-def fields(octets):
+def fields(data):
     """Number and content of each field of a message; what is no text or message is left out."""
     at = 0
 
@@ -20,18 +20,18 @@ def fields(octets):
         nonlocal at
         value = shift = 0
         while True:
-            octet = octets[at]
+            byte = data[at]
             at += 1
-            value |= (octet & 0x7F) << shift
+            value |= (byte & 0x7F) << shift
             shift += 7
-            if octet < 0x80:
+            if byte < 0x80:
                 return value
 
-    while at < len(octets):
+    while at < len(data):
         field, kind = divmod(number(), 8)
         length = number()
         if kind == 2:
-            yield field, octets[at : at + length]
+            yield field, data[at : at + length]
             at += length
 
 
@@ -41,9 +41,9 @@ def pairs(message, field):
     return {entry[1].decode(): entry.get(2, b"") for entry in entries}
 
 
-def secret(octets):
+def secret(data):
     """A Secret that came as protobuf (k8s.io/api/core/v1/generated.proto)."""
-    message = dict(fields(octets[len(PROTOBUF) :]))[2]
+    message = dict(fields(data[len(PROTOBUF) :]))[2]
     parts = dict(fields(message))
     about = dict(fields(parts[1]))
     labels = {key: value.decode() for key, value in pairs(parts[1], 11).items()}
@@ -111,19 +111,19 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def answer(self, status, body):
-        octets = json.dumps(body).encode()
+        data = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(octets)))
+        self.send_header("content-length", str(len(data)))
         self.end_headers()
-        self.wfile.write(octets)
+        self.wfile.write(data)
 
     def missing(self):
         self.answer(404, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": "not found"})
 
     def body(self):
-        octets = self.rfile.read(int(self.headers.get("content-length", 0)))
-        return secret(octets) if octets.startswith(PROTOBUF) else json.loads(octets)
+        data = self.rfile.read(int(self.headers.get("content-length", 0)))
+        return secret(data) if data.startswith(PROTOBUF) else json.loads(data)
 
     def keep(self, path, one, verb, status):
         one["metadata"].setdefault("uid", str(uuid.uuid4()))

@@ -4,7 +4,7 @@
     scripts/deploy/dist.py PROGRAMS            everything that needs no engine: seconds (`make test`)
     scripts/deploy/dist.py PROGRAMS machines   packages and images on machines, as people use them (`make soak GROUP=deploy`; machines.py)
 
-The release is made twice, by two users' habits, and must be the same octets. Packages are installed, upgraded, removed and purged in a Debian of
+The release is made twice, by two users' habits, and must be the same bytes. Packages are installed, upgraded, removed and purged in a Debian of
 this machine's packages, as the bundle's own script does it; each image's program starts in a root of the image's layers alone, as its user.
 """
 
@@ -54,7 +54,7 @@ def stripped(programs, folder):
 
 
 def twice(programs, folder):
-    """The release, if making it again with other habits gives the same octets."""
+    """The release, if making it again with other habits gives the same bytes."""
     outs = [folder / "one", folder / "two"]
     habits = [{"umask": 0o022}, {"umask": 0o077, "cwd": "/", "env": {**os.environ, "TZ": "Asia/Tokyo", "LC_ALL": "C", "HOME": os.environ.get("HOME", "/root")}}]
     made = [

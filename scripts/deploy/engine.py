@@ -59,7 +59,7 @@ class Engine:
     """Use it in a `with`."""
 
     def __enter__(self):
-        # The name is one that scripts/test.py sweeps if its keeper is gone. Short: the path of a Unix socket has 107 octets.
+        # The name is one that scripts/test.py sweeps if its keeper is gone. Short: the path of a Unix socket has 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="fdn-docker-"))
         self.keeper = subprocess.Popen(
             ["setsid", "-w", "sh", "-c", KEEPER, "keeper", self.folder], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

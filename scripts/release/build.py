@@ -1,4 +1,4 @@
-"""Builds the programs so that the same sources are the same octets, wherever they lie."""
+"""Builds the programs so that the same sources are the same bytes, wherever they lie."""
 
 import os
 import re

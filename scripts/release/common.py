@@ -105,14 +105,14 @@ class Tree:
     """Files by path: as an archive or a folder, they come out the same each time."""
 
     def __init__(self):
-        # path: (mode, owner, content), where the content is octets, a file of this machine, or None for a folder.
+        # path: (mode, owner, content), where the content is bytes, a file of this machine, or None for a folder.
         self.entries = {}
 
     def folder(self, path, mode=0o755, owner=0):
         self.entries[path] = (mode, owner, None)
 
     def file(self, path, content, mode=0o644):
-        """`content` is text, octets, or the path of a file."""
+        """`content` is text, bytes, or the path of a file."""
         content = content.encode() if isinstance(content, str) else content
         self.entries[path] = (mode, 0, content)
 
@@ -167,10 +167,10 @@ class Digesting:
     def __init__(self, output):
         self.output, self.sum, self.size = output, hashlib.sha256(), 0
 
-    def write(self, octets):
-        self.sum.update(octets)
-        self.size += len(octets)
-        return self.output.write(octets)
+    def write(self, data):
+        self.sum.update(data)
+        self.size += len(data)
+        return self.output.write(data)
 
     def tell(self):
         return self.size
@@ -189,7 +189,7 @@ def zipped(output):
 
 
 def digest(content):
-    """The SHA-256 of a file, or of octets."""
+    """The SHA-256 of a file, or of bytes."""
     if not isinstance(content, Path):
         return hashlib.sha256(content).hexdigest()
     with open(content, "rb") as file:

@@ -104,10 +104,10 @@ class Blobs:
         return {"mediaType": kind, "digest": f"sha256:{packed.digest}", "size": packed.size}, f"sha256:{inside.digest}"
 
     def text(self, kind, value):
-        octets = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
-        name = hashlib.sha256(octets).hexdigest()
-        (self.folder / name).write_bytes(octets)
-        return {"mediaType": kind, "digest": f"sha256:{name}", "size": len(octets)}
+        data = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+        name = hashlib.sha256(data).hexdigest()
+        (self.folder / name).write_bytes(data)
+        return {"mediaType": kind, "digest": f"sha256:{name}", "size": len(data)}
 
 
 def settings(name, package, release, target, diffs):

@@ -86,10 +86,10 @@ def conffile(package):
     return f"{settings['folder'].lstrip('/')}/{settings['file']}.sample"
 
 
-def squeezed(octets):
+def squeezed(data):
     output = io.BytesIO()
     with zipped(output) as stream:
-        stream.write(octets)
+        stream.write(data)
     return output.getvalue()
 
 
@@ -107,13 +107,13 @@ def depends(name, target, programs, place):
     return said.strip().partition("=")[2].replace(f":{target.debian}", "")
 
 
-def control(name, package, release, target, needs, octets):
+def control(name, package, release, target, needs, installed):
     lines = {
         "Package": name,
         "Version": release.debian,
         "Architecture": target.debian,
         "Maintainer": "FDN maintainers <maintainers@fdn.invalid>",
-        "Installed-Size": str((octets + 1023) // 1024),
+        "Installed-Size": str((installed + 1023) // 1024),
         "Depends": ", ".join(word for word in (needs, package.get("depends")) if word),
         "Recommends": package.get("recommends"),
         "Suggests": package.get("suggests"),
@@ -132,10 +132,10 @@ def packages(release, target, programs, out, place):
         package = all_of_them[name]
         tree = contents(name, package, programs, release)
         size = lambda content: content.stat().st_size if hasattr(content, "stat") else len(content or b"")
-        octets = sum(size(content) for _, _, content in tree.entries.values())
+        installed = sum(size(content) for _, _, content in tree.entries.values())
         needs = depends(name, target, programs, place)
         sums = "".join(f"{md5(content)}  {path}\n" for path, (_, _, content) in tree.sorted() if content is not None)
-        tree.file("DEBIAN/control", control(name, package, release, target, needs, octets))
+        tree.file("DEBIAN/control", control(name, package, release, target, needs, installed))
         tree.file("DEBIAN/md5sums", sums)
         if "settings" in package:
             tree.file("DEBIAN/conffiles", f"/{conffile(package)}\n")
@@ -147,7 +147,7 @@ def packages(release, target, programs, out, place):
         for path in [folder, *folder.rglob("*")]:
             os.utime(path, (release.epoch, release.epoch))
         path = out / f"{name}_{release.debian}_{target.debian}.deb"
-        # By one thread, so that it is the same octets on each machine. Whatever dpkg runs with this C library reads it.
+        # By one thread, so that it is the same bytes on each machine. Whatever dpkg runs with this C library reads it.
         argv = ["dpkg-deb", "--root-owner-group", "-Zzstd", "-z6", "--threads-max=1", "--build", folder, path]
         run(*argv, env={**os.environ, "SOURCE_DATE_EPOCH": str(release.epoch), "LC_ALL": "C"})
         shutil.rmtree(folder)
@@ -156,5 +156,5 @@ def packages(release, target, programs, out, place):
 
 
 def md5(content):
-    octets = content.read_bytes() if hasattr(content, "read_bytes") else content
-    return hashlib.md5(octets, usedforsecurity=False).hexdigest()
+    data = content.read_bytes() if hasattr(content, "read_bytes") else content
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()

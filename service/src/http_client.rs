@@ -46,7 +46,7 @@ pub fn build_direct(idle: Duration) -> Result<reqwest::Client, ServiceError> {
 
 /// A client of a controller, which asks nodes at the names that [`crate::pki::tls::host`] makes, over HTTP/2. `idle` is the longest silence while
 /// reading. A node that does not acknowledge for long while something is asked of it is given up. All that is asked of a node at a time goes over one
-/// connection: what is answered and not read holds up the rest beyond `windows`, the octets of one answer and of all of them.
+/// connection: what is answered and not read holds up the rest beyond `windows`, the bytes of one answer and of all of them.
 ///
 /// # Errors
 /// When the TLS settings are refused.

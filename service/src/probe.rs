@@ -8,7 +8,7 @@ use crate::error::ServiceError;
 
 /// How long connecting, and then each step, may take.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// The octets of an answer up to its status.
+/// The bytes of an answer up to its status.
 const STATUS: usize = "HTTP/1.1 200".len();
 
 /// Asks `/healthz` of the process on this machine that listens on this address. Of one that speaks TLS it asks only whether it lets connect:
@@ -63,9 +63,9 @@ mod tests {
             let (mut stream, _) = listener.accept().expect("accept");
             let mut request = Vec::new();
             while !request.ends_with(b"\r\n\r\n") {
-                let mut octet = [0];
-                stream.read_exact(&mut octet).expect("request");
-                request.extend(octet);
+                let mut byte = [0];
+                stream.read_exact(&mut byte).expect("request");
+                request.extend(byte);
             }
             stream.write_all(line.as_bytes()).expect("answer");
         });

@@ -58,7 +58,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// `N` random octets from the operating system.
+/// `N` random bytes from the operating system.
 ///
 /// # Errors
 /// When it gives none.

@@ -1,6 +1,6 @@
 //! WebAssembly components for tests, made in memory from a few lines of text each, without any foreign toolchain.
 //!
-//! Every function here returns the octets of a component (or of something that is not one, where the name says so). The
+//! Every function here returns the bytes of a component (or of something that is not one, where the name says so). The
 //! core modules are written against the canonical ABI by hand; the private module `assembly` holds what they share.
 
 mod assembly;
@@ -89,7 +89,7 @@ pub fn echo() -> Vec<u8> {
     )
 }
 
-/// Reads the request's body to its end, then answers how many octets it had.
+/// Reads the request's body to its end, then answers how many bytes it had.
 #[must_use]
 pub fn measuring() -> Vec<u8> {
     handler(
@@ -324,7 +324,7 @@ pub fn logging(stdout: &str, stderr: &str) -> Vec<u8> {
     )
 }
 
-/// Prints this many lines of eight octets to its standard output, then answers `logged`.
+/// Prints this many lines of eight bytes to its standard output, then answers `logged`.
 #[must_use]
 pub fn chatty(lines: u32) -> Vec<u8> {
     handler(

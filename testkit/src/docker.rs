@@ -84,7 +84,7 @@ impl Engine {
             rustix::process::geteuid().is_root(),
             "dockerd runs only as root"
         );
-        // Short: the path of a Unix socket has 107 octets.
+        // Short: the path of a Unix socket has 107 bytes.
         let folder = tempfile::Builder::new()
             .prefix("fdn-docker-")
             .tempdir()?
@@ -164,13 +164,13 @@ pub async fn containers(socket: &Path, label: &str) -> Result<Vec<String>> {
     Ok(ids.map(str::to_owned).collect())
 }
 
-/// Every octet that is no letter or digit in its escaped form (RFC 3986, section 2.1).
+/// Every byte that is no letter or digit in its escaped form (RFC 3986, section 2.1).
 fn urlencoded(text: &str) -> String {
-    let escape = |octet: u8| {
-        if octet.is_ascii_alphanumeric() {
-            char::from(octet).to_string()
+    let escape = |byte: u8| {
+        if byte.is_ascii_alphanumeric() {
+            char::from(byte).to_string()
         } else {
-            format!("%{octet:02X}")
+            format!("%{byte:02X}")
         }
     };
     text.bytes().map(escape).collect()
@@ -243,12 +243,12 @@ pub fn oci_image(note: &str) -> PathBuf {
     let (folder, config, layer) = parts(note, architecture());
     let blobs = folder.join("blobs/sha256");
     std::fs::create_dir_all(&blobs).expect("a folder for blobs");
-    let blob = |kind: &str, octets: &[u8]| {
-        let digest = Digest::of(octets);
-        write(&blobs.join(digest.hex()), octets);
+    let blob = |kind: &str, bytes: &[u8]| {
+        let digest = Digest::of(bytes);
+        write(&blobs.join(digest.hex()), bytes);
         serde_json::json!({
             "mediaType": format!("application/vnd.oci.image.{kind}"),
-            "digest": digest.to_string(), "size": octets.len()
+            "digest": digest.to_string(), "size": bytes.len()
         })
     };
     let manifest = serde_json::json!({
@@ -302,8 +302,8 @@ fn architecture() -> &'static str {
     }
 }
 
-fn write(path: &Path, octets: &[u8]) {
-    std::fs::write(path, octets).expect("a file in a temporary folder");
+fn write(path: &Path, bytes: &[u8]) {
+    std::fs::write(path, bytes).expect("a file in a temporary folder");
 }
 
 fn pack(folder: &Path, names: &[&str]) -> PathBuf {

@@ -116,7 +116,7 @@ mod tests {
         let left = parent.path().join("kind-left");
         std::fs::create_dir(&left).expect("a folder");
         std::fs::write(left.join(LOCK), "").expect("a file");
-        std::fs::write(left.join("data"), "many octets").expect("a file");
+        std::fs::write(left.join("data"), "many bytes").expect("a file");
         let others = ["other-left", "kind-of-somebody-else"].map(|name| parent.path().join(name));
         std::fs::create_dir(&others[0]).expect("a folder");
         std::fs::write(others[0].join(LOCK), "").expect("a file");

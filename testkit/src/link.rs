@@ -1,7 +1,7 @@
-//! A slow link: a TCP proxy that hands every octet on a fixed time after it came, in its order, each way.
+//! A slow link: a TCP proxy that hands every byte on a fixed time after it came, in its order, each way.
 //!
 //! The delay is what is emulated, so it is kept by the clock. Bandwidth is bounded by what may be under way at once: [`UNDER_WAY`] chunks of at
-//! most [`CHUNK`] octets each way of a connection; a sender that is faster waits, as on a real link whose receiver's window is full.
+//! most [`CHUNK`] bytes each way of a connection; a sender that is faster waits, as on a real link whose receiver's window is full.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -120,7 +120,7 @@ mod tests {
     const DELAY: Duration = Duration::from_millis(40);
 
     #[tokio::test]
-    async fn octets_arrive_in_order_after_the_delay_and_the_end_after_them() {
+    async fn bytes_arrive_in_order_after_the_delay_and_the_end_after_them() {
         let far = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let link = Link::start(far.local_addr().expect("address"), DELAY).await;
         let link = link.expect("a link");

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// Octets of a request that are read.
+/// Bytes of a request that are read.
 const HEAD_MAX: usize = 4096;
 
 /// The proxy. Its connections end with it.

@@ -149,7 +149,7 @@ impl RabbitServer {
         );
         let folder = self.folder.path();
         let log = folder.join("server.log");
-        let before = std::fs::read(&log).map_or(0, |octets| octets.len());
+        let before = std::fs::read(&log).map_or(0, |bytes| bytes.len());
         let process = program.start(&log)?;
         let port = self.port;
         let listens = format!("started TCP listener on 127.0.0.1:{port}");

@@ -33,7 +33,7 @@ struct State {
     manifest: Digest,
     /// What `Authorization` has to say.
     authorization: Option<String>,
-    /// Blobs have other octets than their names say.
+    /// Blobs have other bytes than their names say.
     tampered: bool,
     requests: AtomicUsize,
 }
@@ -43,7 +43,7 @@ struct State {
 pub struct Behaviour<'a> {
     /// Only this name and password may pull.
     pub credentials: Option<(&'a str, &'a str)>,
-    /// Every blob and manifest comes with one octet more than it has.
+    /// Every blob and manifest comes with one byte more than it has.
     pub tampered: bool,
 }
 
@@ -155,15 +155,15 @@ impl State {
         }
         let digest = path.rsplit('/').next().unwrap_or_default();
         let found = digest.parse::<Digest>().ok().and_then(|digest| {
-            let octets = std::fs::read(self.blobs.join(digest.hex())).ok()?;
-            Some((digest, octets))
+            let bytes = std::fs::read(self.blobs.join(digest.hex())).ok()?;
+            Some((digest, bytes))
         });
-        let Some((digest, mut octets)) = found else {
+        let Some((digest, mut bytes)) = found else {
             let body = br#"{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}"#;
             return ("404 Not Found", String::new(), body.to_vec());
         };
         if self.tampered {
-            octets.push(b' ');
+            bytes.push(b' ');
         }
         let kind = if digest == self.manifest {
             "application/vnd.oci.image.manifest.v1+json"
@@ -171,7 +171,7 @@ impl State {
             "application/octet-stream"
         };
         let headers = format!("Content-Type: {kind}\r\nDocker-Content-Digest: {digest}\r\n");
-        ("200 OK", headers, octets)
+        ("200 OK", headers, bytes)
     }
 }
 

@@ -27,9 +27,9 @@ for (const file of files) {
   total += size;
   console.log(`${String(size).padStart(8)}  ${file}`);
 }
-console.log(`${String(total).padStart(8)}  of ${BUDGET} octets of JavaScript, compressed, before the first page is usable`);
+console.log(`${String(total).padStart(8)}  of ${BUDGET} bytes of JavaScript, compressed, before the first page is usable`);
 if (files.size === 0 || total > BUDGET) process.exit(1);
 
 const docs = gzipSync(readFileSync(new URL(manifest[DOCS].file, dist))).length;
-console.log(`${String(docs).padStart(8)}  of ${DOCS_BUDGET} octets of JavaScript, compressed, on a page of the documentation`);
+console.log(`${String(docs).padStart(8)}  of ${DOCS_BUDGET} bytes of JavaScript, compressed, on a page of the documentation`);
 if ((manifest[DOCS].imports ?? []).length > 0 || docs > DOCS_BUDGET) process.exit(1);

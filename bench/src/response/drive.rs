@@ -1,5 +1,5 @@
 //! Users: each call asks DNS as its own client would, goes where it is sent, over its distance, and is timed from then on when it was to be made until its last
-//! octet. So a client that comes late because the machine is busy makes a call longer, never shorter.
+//! byte. So a client that comes late because the machine is busy makes a call longer, never shorter.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -29,7 +29,7 @@ pub(crate) struct Call {
     pub(crate) site: Option<usize>,
     /// Until its client knew where to call, as a part of `took`.
     pub(crate) asked: Duration,
-    /// From then on when it was to be made until its last octet.
+    /// From then on when it was to be made until its last byte.
     pub(crate) took: Duration,
     pub(crate) ended: Ended,
 }

@@ -74,7 +74,7 @@ pub(crate) struct Stage {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    println!("response: from the question to DNS until the last octet, in ms");
+    println!("response: from the question to DNS until the last byte, in ms");
     block_on(measure(options))
 }
 

@@ -43,7 +43,7 @@ const NOISE: f64 = 0.1;
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     println!(
-        "reaction: {} at {LOAD} % of all clusters' capacity changes for {CHANGED:?}, and is as before for {AFTER:?}; times from the question to DNS until the last octet",
+        "reaction: {} at {LOAD} % of all clusters' capacity changes for {CHANGED:?}, and is as before for {AFTER:?}; times from the question to DNS until the last byte",
         SITES[SITE].name
     );
     block_on(measure(options))

@@ -1,4 +1,4 @@
-//! Distance: a relay that hands TCP connections on, and each octet later than it came by half a round trip, in both directions. Setting a connection up
+//! Distance: a relay that hands TCP connections on, and each byte later than it came by half a round trip, in both directions. Setting a connection up
 //! costs a whole one more, as the handshake would.
 //!
 //! It delays and does not limit: what came together leaves together, however much is on its way.
@@ -95,7 +95,7 @@ mod tests {
 
     const ROUND_TRIP: Duration = Duration::from_millis(60);
 
-    /// A server that answers each octet with the same, and a relay before it.
+    /// A server that answers each byte with the same, and a relay before it.
     async fn relay() -> (Relay, SocketAddr) {
         let server = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let to = server.local_addr().expect("an address");
@@ -118,11 +118,11 @@ mod tests {
         let (_relay, at) = relay().await;
         let begin = Instant::now();
         let mut stream = TcpStream::connect(at).await.expect("connected");
-        let mut octet = [0];
+        let mut byte = [0];
         for trips in 2..5 {
             stream.write_all(&[trips]).await.expect("sent");
-            stream.read_exact(&mut octet).await.expect("an answer");
-            assert_eq!(octet, [trips]);
+            stream.read_exact(&mut byte).await.expect("an answer");
+            assert_eq!(byte, [trips]);
             assert!(begin.elapsed() >= ROUND_TRIP * u32::from(trips), "{trips}");
         }
     }
@@ -141,7 +141,7 @@ mod tests {
         });
         let mut received = Vec::new();
         from.read_to_end(&mut received).await.expect("the end");
-        assert!(received == expected, "{} octets", received.len());
+        assert!(received == expected, "{} bytes", received.len());
         drop(writing.await.expect("written"));
     }
 

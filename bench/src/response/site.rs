@@ -74,17 +74,17 @@ pub(crate) const PLACES: [Place; 13] = [
 
 /// What clients of a place have in common: a part of the networks that benchmarks are to use (RFC 2544).
 pub(crate) fn subnet(place: usize) -> ClientPrefix {
-    ClientPrefix::new(IpAddr::V4(Ipv4Addr::new(198, 18, octet(place), 0)), 24)
+    ClientPrefix::new(IpAddr::V4(Ipv4Addr::new(198, 18, byte(place), 0)), 24)
 }
 
 /// The address of a node: on Linux all of 127/8 is this machine.
 pub(crate) fn gateway(site: usize, node: usize) -> Ipv4Addr {
-    Ipv4Addr::new(127, 0, octet(site + 1), octet(node + 1))
+    Ipv4Addr::new(127, 0, byte(site + 1), byte(node + 1))
 }
 
 /// Where clients of a place reach a node, through the relay that lies as far away as the two are apart.
 pub(crate) fn far(place: usize, site: usize, node: usize) -> Ipv4Addr {
-    Ipv4Addr::new(127, octet(place + 10), octet(site + 1), octet(node + 1))
+    Ipv4Addr::new(127, byte(place + 10), byte(site + 1), byte(node + 1))
 }
 
 /// Which node has an address.
@@ -128,7 +128,7 @@ fn trip((lat, lon): (f64, f64), site: &Site) -> Result<Duration> {
     Duration::try_from_secs_f64(trip.get() / 1000.0).context("a round trip is a time")
 }
 
-fn octet(number: usize) -> u8 {
+fn byte(number: usize) -> u8 {
     u8::try_from(number).unwrap_or(u8::MAX)
 }
 

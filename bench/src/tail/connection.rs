@@ -159,7 +159,7 @@ impl Connection {
         }
     }
 
-    /// A call without a body, which must be answered with 2xx within [`PATIENCE`]; until the answer's last octet.
+    /// A call without a body, which must be answered with 2xx within [`PATIENCE`]; until the answer's last byte.
     pub(super) async fn get(&mut self, host: &str) -> Result<()> {
         let answer = self.exchange(Method::GET, (host, "/"), (nothing(), None), u64::MAX);
         let answer = timeout(PATIENCE, answer)
@@ -168,7 +168,7 @@ impl Connection {
         answer.map(drop)
     }
 
-    /// A call of a host's path with a body and, if it is known, its length; it must be answered with 2xx. How many octets of the answer's body came, of which
+    /// A call of a host's path with a body and, if it is known, its length; it must be answered with 2xx. How many bytes of the answer's body came, of which
     /// no more are read than `most` (what comes afterwards is never read on this connection), and the first of them.
     pub(super) async fn exchange(
         &mut self,
@@ -195,19 +195,19 @@ impl Connection {
         };
         let status = response.status();
         ensure!(status.is_success(), "{host}{path} ended {status}");
-        let (mut body, mut octets, mut first) = (response.into_body(), 0, Bytes::new());
-        while octets < most {
+        let (mut body, mut bytes, mut first) = (response.into_body(), 0, Bytes::new());
+        while bytes < most {
             let Some(frame) = body.frame().await else {
                 break;
             };
             let Ok(data) = frame.context("the answer was cut")?.into_data() else {
                 continue;
             };
-            octets += data.len() as u64;
+            bytes += data.len() as u64;
             if first.is_empty() {
                 first = data;
             }
         }
-        Ok((octets, first))
+        Ok((bytes, first))
     }
 }

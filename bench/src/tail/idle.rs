@@ -89,7 +89,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<Value> {
             "server": seen.server,
             "resident_before": seen.before,
             "resident_after": seen.after,
-            "octets_each": seen.each(),
+            "bytes_each": seen.each(),
             "calls_alone": seen.alone,
             "calls_beside": seen.beside,
         })

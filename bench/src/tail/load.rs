@@ -57,7 +57,7 @@ pub(super) struct Made {
     pub(super) function: usize,
     /// From when it was planned until it was sent.
     pub(super) late: Duration,
-    /// From when it was planned until its last octet; nothing if it failed.
+    /// From when it was planned until its last byte; nothing if it failed.
     pub(super) took: Option<Duration>,
 }
 

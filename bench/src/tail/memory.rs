@@ -8,7 +8,7 @@ fn file(pid: u32, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/{name}"))
 }
 
-/// Octets of a process that are resident.
+/// Bytes of a process that are resident.
 pub(super) fn resident(pid: u32) -> Result<f64> {
     field(pid, "VmRSS:")
 }

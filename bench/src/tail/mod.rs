@@ -4,6 +4,7 @@
 //! to be made: a call that comes late because all connections are busy is as slow for who wanted it as one that is answered late.
 
 mod burst;
+pub(crate) mod bytes;
 mod connection;
 mod figures;
 mod idle;
@@ -11,7 +12,6 @@ mod load;
 mod memory;
 mod mix;
 mod node;
-pub(crate) mod octets;
 pub(crate) mod starts;
 mod streams;
 mod versions;

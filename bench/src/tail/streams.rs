@@ -1,5 +1,5 @@
-//! 1 GiB through a function, up, down and both at once: octets a second, and the most resident memory that the node had meanwhile. nginx's proxy carries
-//! the same octets to and from a plain process on the same core ([`super::octets`]); it does not send and receive at once, so it has no third row.
+//! 1 GiB through a function, up, down and both at once: bytes a second, and the most resident memory that the node had meanwhile. nginx's proxy carries
+//! the same bytes to and from a plain process on the same core ([`super::bytes`]); it does not send and receive at once, so it has no third row.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
+use super::bytes::{CHILD, LENGTH, body};
 use super::connection::{Connection, Http, nothing};
 use super::node::host;
-use super::octets::{CHILD, LENGTH, body};
 use super::{Bench, memory};
 use crate::gateway::{nginx, pinned, started};
 use crate::median;
@@ -23,7 +23,7 @@ const MANIFEST: &str = "memory = \"2MiB\"\ntimeout = \"5m\"\ncpu_time = \"5m\"\n
 const LONGEST: Duration = Duration::from_secs(300);
 const MIB: f64 = 1_048_576.0;
 
-/// Where octets go.
+/// Where bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Way {
@@ -45,7 +45,7 @@ struct Row {
 
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Seen {
-    octets_per_second: f64,
+    bytes_per_second: f64,
     resident_before: f64,
     resident_highest: f64,
 }
@@ -78,7 +78,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<Value> {
     let port = ports::local();
     let program = std::env::current_exe()?;
     let program = pinned(&program, vec![CHILD.to_owned(), port.to_string()]);
-    let _octets = started(
+    let _bytes = started(
         "the process behind nginx",
         &program,
         port,
@@ -114,12 +114,12 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<Value> {
         json!({
             "server": row.server,
             "way": row.way,
-            "octets_per_second": row.rate(),
+            "bytes_per_second": row.rate(),
             "of_nginx": row.of_peer(&rows),
             "rounds": row.rounds,
         })
     });
-    Ok(json!({ "octets": LENGTH, "rows": all.collect::<Vec<_>>() }))
+    Ok(json!({ "bytes": LENGTH, "rows": all.collect::<Vec<_>>() }))
 }
 
 fn print(rows: &[Row]) {
@@ -161,14 +161,14 @@ impl Row {
         let (came, first) = ended.context("the body does not end in time")??;
         let took = begin.elapsed();
         let whole = match self.way {
-            // It answers how many octets it was sent.
+            // It answers how many bytes it was sent.
             Way::Up => first == LENGTH.to_string(),
             Way::Down => came >= LENGTH,
             Way::Both => came == LENGTH,
         };
-        ensure!(whole, "{}: {came} octets came back", self.server);
+        ensure!(whole, "{}: {came} bytes came back", self.server);
         Ok(Seen {
-            octets_per_second: LENGTH as f64 / took.as_secs_f64(),
+            bytes_per_second: LENGTH as f64 / took.as_secs_f64(),
             resident_before,
             resident_highest: memory::highest(self.pid)?,
         })
@@ -179,7 +179,7 @@ impl Row {
     }
 
     fn rate(&self) -> f64 {
-        self.middle(|seen| seen.octets_per_second)
+        self.middle(|seen| seen.bytes_per_second)
     }
 
     /// Of the other server's rate the same way; nothing of itself, nor where it cannot.

@@ -64,11 +64,14 @@ pub async fn carry(
         Step::Schedule(app, name, schedule) => {
             client.set_schedule(app, name, schedule).await.map(drop)
         }
-        Step::Dns(app, wish) => client.set_app_dns(app, *wish).await.map(drop),
-        Step::Txt(name, wish) => client.set_txt_of(&scope.tenant, name, wish).await.map(drop),
+        Step::Dns(app, request) => client.set_app_dns(app, *request).await.map(drop),
+        Step::Txt(name, request) => client
+            .set_txt_of(&scope.tenant, name, request)
+            .await
+            .map(drop),
         Step::Domain(app, host) => return ask_for(client, app, host).await,
-        Step::Budget(name, wish) => client
-            .set_budget_of(&scope.tenant, name, wish)
+        Step::Budget(name, request) => client
+            .set_budget_of(&scope.tenant, name, request)
             .await
             .map(drop),
         Step::Member(user, role) => client
@@ -95,8 +98,8 @@ async fn remove(client: &Client, scope: &Scope, item: &Item) -> Result<(), CliEr
 
 /// Asks for a domain; what its owner has to set.
 async fn ask_for(client: &Client, app: &AppName, host: &HostName) -> Result<Vec<String>, CliError> {
-    let wish = AddDomain { host: host.clone() };
-    let info = client.add_domain(app, &wish).await?;
+    let request = AddDomain { host: host.clone() };
+    let info = client.add_domain(app, &request).await?;
     let records = info.records.iter();
     let mut lines: Vec<String> = records
         .map(|record| format!("set {} {} {}", record.name, record.kind, record.value))

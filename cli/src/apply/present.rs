@@ -82,8 +82,8 @@ pub async fn changes(
             rest.extend(own);
         }
         if let Some(Runs::Function { artifact, manifest }) = &app.runs {
-            let wish = (artifact.as_path(), manifest.as_deref());
-            functions.extend(function((name, app), wish, detail.as_ref())?);
+            let request = (artifact.as_path(), manifest.as_deref());
+            functions.extend(function((name, app), request, detail.as_ref())?);
         }
         if detail.is_none() && app.runs.is_none() {
             return Err(CliError::Usage(format!(
@@ -296,10 +296,11 @@ async fn budgets(
     }
     let present = client.budgets_of(&scope.tenant).await?;
     let mut found = Vec::new();
-    for (name, wish) in &declared.budgets {
+    for (name, request) in &declared.budgets {
         let old = present.iter().find(|budget| budget.name == *name);
         let same = old.is_some_and(|old| {
-            Budget::new(name.clone(), wish, old.limit.currency).is_ok_and(|wanted| wanted == *old)
+            Budget::new(name.clone(), request, old.limit.currency)
+                .is_ok_and(|wanted| wanted == *old)
         });
         if !same {
             let before = old.map(|old| SetBudget {
@@ -307,9 +308,9 @@ async fn budgets(
                 thresholds: old.thresholds.clone(),
                 webhook: old.webhook.clone(),
             });
-            let step = Step::Budget(name.clone(), wish.clone());
+            let step = Step::Budget(name.clone(), request.clone());
             let item = Item::Budget(name.clone()).to_string();
-            found.extend(change(item, before.as_ref(), wish, step));
+            found.extend(change(item, before.as_ref(), request, step));
         }
     }
     Ok(found)

@@ -370,17 +370,20 @@ impl Reader<'_> {
     fn budget(&mut self, source: &Source, name: &str, value: &Spanned<Value>) {
         let spot = Spot::new(source, value, format!("budgets.{name}"));
         let parsed: Option<BudgetName> = self.parse(&spot, name);
-        let (Some(name), Some(wish)) = (parsed, self.value::<SetBudget>(&spot, &value.value))
+        let (Some(name), Some(request)) = (parsed, self.value::<SetBudget>(&spot, &value.value))
         else {
             return;
         };
         // The currency is the network's; whether the amount is one does not depend on it.
-        let wrong =
-            fdn_core::billing::Budget::new(name.clone(), &wish, fdn_core::billing::Currency::EUR)
-                .err();
+        let wrong = fdn_core::billing::Budget::new(
+            name.clone(),
+            &request,
+            fdn_core::billing::Currency::EUR,
+        )
+        .err();
         self.note(&spot, wrong);
         if self.first(&spot) {
-            self.declared.budgets.insert(name, wish);
+            self.declared.budgets.insert(name, request);
         }
     }
 

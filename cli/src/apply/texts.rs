@@ -83,10 +83,10 @@ struct Records {
 }
 
 impl Records {
-    fn wanted(wish: &SetTxt) -> Self {
+    fn wanted(request: &SetTxt) -> Self {
         Self {
-            values: wish.values.iter().cloned().collect(),
-            ttl: wish.ttl.unwrap_or(txt::TTL_DEFAULT),
+            values: request.values.iter().cloned().collect(),
+            ttl: request.ttl.unwrap_or(txt::TTL_DEFAULT),
             ends: None,
         }
     }
@@ -117,8 +117,8 @@ pub(super) async fn changes(
         .collect();
     let changes = declared.txt.iter().filter_map(|(name, records)| {
         let old = present.get(name).map(Records::present);
-        let wanted = Records::wanted(&records.wish);
-        let step = Step::Txt(name.clone(), records.wish.clone());
+        let wanted = Records::wanted(&records.request);
+        let step = Step::Txt(name.clone(), records.request.clone());
         let item = Item::Txt(name.clone()).to_string();
         change(item, old.as_ref(), &wanted, step)
     });
@@ -181,13 +181,13 @@ mod tests {
 
     #[test]
     fn the_order_of_values_and_a_time_that_is_not_said_are_no_difference() {
-        let wish = |values: &[&str], ttl: Option<u64>| SetTxt {
+        let request = |values: &[&str], ttl: Option<u64>| SetTxt {
             values: values.iter().map(|value| (*value).to_owned()).collect(),
             ttl: ttl.map(DurationMs::from_secs),
             expires_in: None,
         };
-        let shown = |wish: SetTxt| Records::wanted(&wish);
-        assert!(shown(wish(&["a", "b"], None)) == shown(wish(&["b", "a"], Some(60))));
-        assert!(shown(wish(&["a"], None)) != shown(wish(&["a"], Some(61))));
+        let shown = |request: SetTxt| Records::wanted(&request);
+        assert!(shown(request(&["a", "b"], None)) == shown(request(&["b", "a"], Some(60))));
+        assert!(shown(request(&["a"], None)) != shown(request(&["a"], Some(61))));
     }
 }

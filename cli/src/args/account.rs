@@ -228,7 +228,7 @@ Example:
   fdn user invite ann > ann.link
   fdn login https://fdn.example.org --invitation-file ann.link")]
 pub struct InviteUserArgs {
-    /// The user's name; who was invited before is invited again, and the last invitation ends
+    /// The user's name; to invite the same user again ends the last invitation
     pub name: UserName,
     /// A role in the network: admin (everything) or operator (machines)
     #[arg(long, value_enum, value_name = "ROLE", default_value = "none")]

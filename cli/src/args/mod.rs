@@ -246,7 +246,7 @@ pub struct LoginArgs {
     /// File holding the password; without it, it is asked for, or read from standard input if that is no terminal
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub password_file: Option<PathBuf>,
-    /// File holding an invitation, as `fdn user invite` printed it: the password is chosen by this, for the user who was invited
+    /// File holding an invitation, as `fdn user invite` printed it: the password that is given becomes that of the user who was invited
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "user")]
     pub invitation_file: Option<PathBuf>,
     /// The name to save this network under; made from the URL if not given

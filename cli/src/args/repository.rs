@@ -189,9 +189,9 @@ pub struct DeployCatalogueArgs {
 pub struct TenantLimitArgs {
     /// The tenant: its name or id
     pub tenant: TenantRef,
-    /// The most octets of all its versions, such as 20GiB; without it, the network's limit
-    #[arg(long, value_name = "SIZE")]
-    pub octets: Option<ByteSize>,
+    /// The most bytes of all its versions, such as 20GiB; without it, the network's limit
+    #[arg(long, alias = "octets", value_name = "SIZE")]
+    pub bytes: Option<ByteSize>,
     /// The most versions; without it, the network's limit
     #[arg(long, value_name = "N")]
     pub versions: Option<u64>,

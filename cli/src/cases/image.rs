@@ -23,9 +23,9 @@ impl fmt::Display for Image {
 }
 
 impl Image {
-    /// What the octets are a picture of; nothing if they are no PNG or JPEG.
+    /// What the bytes are a picture of; nothing if they are no PNG or JPEG.
     #[must_use]
-    pub fn of(octets: &[u8]) -> Option<Self> {
+    pub fn of(bytes: &[u8]) -> Option<Self> {
         let image = |format: &str, width, height| {
             Some(Self {
                 format: format.to_owned(),
@@ -33,24 +33,24 @@ impl Image {
                 height,
             })
         };
-        if octets.starts_with(b"\x89PNG\r\n\x1a\n") {
+        if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
             // The first chunk is IHDR (PNG, section 11.2.1): width and height as big-endian 32 bits.
             let number = |at: usize| {
-                let octets = octets.get(at..at + 4)?.try_into().ok()?;
-                Some(u32::from_be_bytes(octets))
+                let bytes = bytes.get(at..at + 4)?.try_into().ok()?;
+                Some(u32::from_be_bytes(bytes))
             };
             return image("png", number(16)?, number(20)?);
         }
-        if !octets.starts_with(&[0xff, 0xd8]) {
+        if !bytes.starts_with(&[0xff, 0xd8]) {
             return None;
         }
         // JPEG (ITU T.81, annex B): segments of marker and length; a start of frame holds height and width.
         let mut at = 2;
         loop {
-            let marker = *octets.get(at + 1)?;
+            let marker = *bytes.get(at + 1)?;
             let number = |at: usize| {
-                let octets = octets.get(at..at + 2)?.try_into().ok()?;
-                Some(u16::from_be_bytes(octets))
+                let bytes = bytes.get(at..at + 2)?.try_into().ok()?;
+                Some(u16::from_be_bytes(bytes))
             };
             if (0xc0..=0xcf).contains(&marker) && ![0xc4, 0xc8, 0xcc].contains(&marker) {
                 return image("jpeg", number(at + 7)?.into(), number(at + 5)?.into());

@@ -60,11 +60,11 @@ impl Local {
         })
         .map_err(|error| failed(error.to_string(), error.code()))?;
         let context = CallContext::from_manifest(manifest, secrets, Arc::new(MemoryLog::default()));
-        let octets = std::fs::read(component)
+        let bytes = std::fs::read(component)
             .map_err(|error| failed(error.to_string(), ErrorCode::BadRequest))?;
         let cache = Cache::open(env)?;
         let known = cache.folder.join(compiled_file_name(
-            &Digest::of(&octets),
+            &Digest::of(&bytes),
             engine.compatibility_key(),
         ));
         let function = match engine.load(&known) {

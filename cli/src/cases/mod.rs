@@ -30,9 +30,9 @@ pub use image::Image;
 
 /// The name of the file.
 pub const FILE: &str = "cases.json";
-/// The largest file of cases, in octets.
+/// The largest file of cases, in bytes.
 const FILE_MAX: u64 = 8 << 20;
-/// The largest body that is sent or read, in octets.
+/// The largest body that is sent or read, in bytes.
 pub const BODY_MAX: usize = 64 << 20;
 /// How long is looked for the smallest difference of two texts.
 pub(crate) const DIFF: Duration = Duration::from_secs(1);
@@ -256,14 +256,14 @@ fn body(
         (None, None, None) => Ok(None),
         (Some(text), None, None) => Ok(Some(text.into())),
         (None, Some(file), None) => {
-            let octets = file_inside(folder, &file);
-            octets
-                .map(|octets| Some(octets.into()))
+            let bytes = file_inside(folder, &file);
+            bytes
+                .map(|bytes| Some(bytes.into()))
                 .map_err(|reason| format!("body_file {}: {reason}", file.display()))
         }
         (None, None, Some(text)) => STANDARD
             .decode(text)
-            .map(|octets| Some(octets.into()))
+            .map(|bytes| Some(bytes.into()))
             .map_err(|error| format!("body_base64: {error}")),
         _ => Err("only one of body, body_file and body_base64 can be given".to_owned()),
     }
@@ -284,17 +284,17 @@ fn file_inside(folder: &Path, file: &Path) -> Result<Vec<u8>, String> {
     if !path.is_file() {
         return Err("it is no regular file".to_owned());
     }
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     let file = File::open(&path).map_err(failed)?;
     let mut first = file.take(BODY_MAX as u64 + 1);
-    first.read_to_end(&mut octets).map_err(failed)?;
-    if octets.len() > BODY_MAX {
-        return Err(format!("it may have {BODY_MAX} octets at most"));
+    first.read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() > BODY_MAX {
+        return Err(format!("it may have {BODY_MAX} bytes at most"));
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
-/// The whole body of an answer, of at most so many octets.
+/// The whole body of an answer, of at most so many bytes.
 ///
 /// # Errors
 /// When it is longer or breaks off, in words.

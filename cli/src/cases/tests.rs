@@ -113,8 +113,8 @@ fn a_body_is_read_from_the_functions_folder_alone() {
     let large = File::create(folder.join("large")).expect("made");
     large.set_len(BODY_MAX as u64 + 1).expect("a hole");
     for good in ["cases/body", "./cases/body", "inside"] {
-        let octets = file_inside(&folder, Path::new(good));
-        assert_eq!(octets.as_deref(), Ok(&b"body"[..]), "{good}");
+        let bytes = file_inside(&folder, Path::new(good));
+        assert_eq!(bytes.as_deref(), Ok(&b"body"[..]), "{good}");
     }
     let secret = parent.path().join("secret").display().to_string();
     for (bad, says) in [
@@ -125,7 +125,7 @@ fn a_body_is_read_from_the_functions_folder_alone() {
         ("endless", "leads out of"),
         ("pipe", "no regular file"),
         ("cases", "no regular file"),
-        ("large", "octets at most"),
+        ("large", "bytes at most"),
         ("none", "No such file"),
     ] {
         let error = file_inside(&folder, Path::new(bad)).expect_err(bad);
@@ -260,13 +260,13 @@ fn pictures_are_known_by_their_headers() {
     let functions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../functions");
     for (file, format, width, height) in [("ball.png", "png", 48, 32), ("ball.jpg", "jpeg", 48, 32)]
     {
-        let octets = std::fs::read(functions.join("image/cases").join(file)).expect("a picture");
+        let bytes = std::fs::read(functions.join("image/cases").join(file)).expect("a picture");
         let image = Image {
             format: format.into(),
             width,
             height,
         };
-        assert_eq!(Image::of(&octets), Some(image), "{file}");
+        assert_eq!(Image::of(&bytes), Some(image), "{file}");
     }
     assert_eq!(Image::of(b"\x89PNG\r\n\x1a\n"), None, "cut");
     assert_eq!(Image::of(b"GIF89a"), None);
@@ -274,8 +274,8 @@ fn pictures_are_known_by_their_headers() {
 
 proptest! {
     #[test]
-    fn no_octets_are_too_odd_for_a_picture(start in prop::sample::select(vec![&b"\xff\xd8"[..], b"\x89PNG\r\n\x1a\n", b""]), rest in prop::collection::vec(any::<u8>(), 0..200)) {
-        let octets = [start, &rest].concat();
-        drop(Image::of(&octets));
+    fn no_bytes_are_too_odd_for_a_picture(start in prop::sample::select(vec![&b"\xff\xd8"[..], b"\x89PNG\r\n\x1a\n", b""]), rest in prop::collection::vec(any::<u8>(), 0..200)) {
+        let bytes = [start, &rest].concat();
+        drop(Image::of(&bytes));
     }
 }

@@ -25,8 +25,8 @@ impl Client {
     ///
     /// # Errors
     /// As [`Self::network`].
-    pub async fn create_tenant(&self, wish: &CreateTenant) -> Result<TenantInfo, CliError> {
-        read(self.request(Method::POST, &["v1", "tenants"])?.json(wish)).await
+    pub async fn create_tenant(&self, body: &CreateTenant) -> Result<TenantInfo, CliError> {
+        read(self.request(Method::POST, &["v1", "tenants"])?.json(body)).await
     }
 
     /// The caller's tenants.
@@ -52,10 +52,10 @@ impl Client {
     pub async fn update_tenant(
         &self,
         tenant: &TenantRef,
-        wish: &UpdateTenant,
+        body: &UpdateTenant,
     ) -> Result<TenantInfo, CliError> {
         let request = self.request(Method::PATCH, &["v1", "tenants", &tenant.to_string()])?;
-        read(request.json(wish)).await
+        read(request.json(body)).await
     }
 
     /// A tenant's members.
@@ -75,11 +75,11 @@ impl Client {
         &self,
         tenant: &TenantRef,
         user: &UserName,
-        wish: &PutMember,
+        body: &PutMember,
     ) -> Result<MemberInfo, CliError> {
         let tenant = tenant.to_string();
         let path = ["v1", "tenants", &tenant, "members", user.as_str()];
-        read(self.request(Method::PUT, &path)?.json(wish)).await
+        read(self.request(Method::PUT, &path)?.json(body)).await
     }
 
     /// Removes a member.
@@ -96,17 +96,17 @@ impl Client {
     ///
     /// # Errors
     /// As [`Self::network`].
-    pub async fn create_user(&self, wish: &CreateUser) -> Result<UserInfo, CliError> {
-        read(self.request(Method::POST, &["v1", "users"])?.json(wish)).await
+    pub async fn create_user(&self, body: &CreateUser) -> Result<UserInfo, CliError> {
+        read(self.request(Method::POST, &["v1", "users"])?.json(body)).await
     }
 
     /// Invites a user.
     ///
     /// # Errors
     /// As [`Self::network`].
-    pub async fn invite_user(&self, wish: &InviteUser) -> Result<CreatedInvitation, CliError> {
+    pub async fn invite_user(&self, body: &InviteUser) -> Result<CreatedInvitation, CliError> {
         let request = self.request(Method::POST, &["v1", "invitations"])?;
-        read(request.json(wish)).await
+        read(request.json(body)).await
     }
 
     /// Accepts an invitation.
@@ -115,10 +115,10 @@ impl Client {
     /// As [`Self::login`].
     pub async fn accept_invitation(
         &self,
-        request: &AcceptInvitation,
+        body: &AcceptInvitation,
     ) -> Result<AcceptedInvitation, CliError> {
         let path = ["v1", "invitations", "accept"];
-        read(self.open(Method::POST, &path).json(request)).await
+        read(self.open(Method::POST, &path).json(body)).await
     }
 
     /// All users.
@@ -136,19 +136,19 @@ impl Client {
     pub async fn update_user(
         &self,
         user: &UserName,
-        wish: &UpdateUser,
+        body: &UpdateUser,
     ) -> Result<UserInfo, CliError> {
         let request = self.request(Method::PATCH, &["v1", "users", user.as_str()])?;
-        read(request.json(wish)).await
+        read(request.json(body)).await
     }
 
     /// Sets somebody's password.
     ///
     /// # Errors
     /// As [`Self::network`].
-    pub async fn set_password(&self, user: &UserName, wish: &SetPassword) -> Result<(), CliError> {
+    pub async fn set_password(&self, user: &UserName, body: &SetPassword) -> Result<(), CliError> {
         let path = ["v1", "users", user.as_str(), "password"];
-        send(self.request(Method::PUT, &path)?.json(wish))
+        send(self.request(Method::PUT, &path)?.json(body))
             .await
             .map(drop)
     }
@@ -157,9 +157,9 @@ impl Client {
     ///
     /// # Errors
     /// As [`Self::network`].
-    pub async fn change_password(&self, wish: &ChangePassword) -> Result<(), CliError> {
+    pub async fn change_password(&self, body: &ChangePassword) -> Result<(), CliError> {
         let request = self.request(Method::POST, &["v1", "password"])?;
-        send(request.json(wish)).await.map(drop)
+        send(request.json(body)).await.map(drop)
     }
 
     /// Makes an API token.
@@ -168,9 +168,9 @@ impl Client {
     /// As [`Self::network`].
     pub async fn create_api_token(
         &self,
-        wish: &CreateApiToken,
+        body: &CreateApiToken,
     ) -> Result<CreatedApiToken, CliError> {
-        read(self.request(Method::POST, &["v1", "tokens"])?.json(wish)).await
+        read(self.request(Method::POST, &["v1", "tokens"])?.json(body)).await
     }
 
     /// One's own API tokens.

@@ -81,10 +81,10 @@ impl Client {
         &self,
         tenant: &TenantRef,
         name: &BudgetName,
-        wish: &SetBudget,
+        body: &SetBudget,
     ) -> Result<BudgetSet, CliError> {
         let path = ["v1", "billing", "budgets", name.as_str()];
-        read(self.of(tenant, Method::PUT, &path)?.json(wish)).await
+        read(self.of(tenant, Method::PUT, &path)?.json(body)).await
     }
 
     /// Removes a budget of a tenant.
@@ -110,10 +110,10 @@ impl Client {
         &self,
         tenant: &TenantRef,
         name: &RecordName,
-        wish: &SetTxt,
+        body: &SetTxt,
     ) -> Result<TxtInfo, CliError> {
         let path = ["v1", "dns", "txt", name.as_str()];
-        read(self.of(tenant, Method::PUT, &path)?.json(wish)).await
+        read(self.of(tenant, Method::PUT, &path)?.json(body)).await
     }
 
     /// Takes all text records of a name below an app of a tenant away.
@@ -137,14 +137,14 @@ impl Client {
     /// As [`Client::network`].
     pub async fn plan(
         &self,
-        wish: &PlanRequest,
+        body: &PlanRequest,
         tenant: Option<&TenantRef>,
     ) -> Result<PlanPreview, CliError> {
         let request = match tenant {
             Some(tenant) => self.of(tenant, Method::POST, &["v1", "plan"])?,
             None => self.request(Method::POST, &["v1", "plan"])?,
         };
-        read(request.json(wish)).await
+        read(request.json(body)).await
     }
 
     /// What was applied under a name.

@@ -100,10 +100,10 @@ impl Client {
     pub async fn add_domain(
         &self,
         app: &AppName,
-        wish: &AddDomain,
+        body: &AddDomain,
     ) -> Result<DomainInfo, CliError> {
         let request = self.request(Method::POST, &["v1", "apps", app.as_str(), "domains"])?;
-        read(request.json(wish)).await
+        read(request.json(body)).await
     }
 
     /// Looks for the proof of a domain.

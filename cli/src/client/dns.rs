@@ -89,9 +89,9 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::network`].
-    pub async fn set_app_dns(&self, app: &AppName, wish: PutAppDns) -> Result<AppDns, CliError> {
+    pub async fn set_app_dns(&self, app: &AppName, body: PutAppDns) -> Result<AppDns, CliError> {
         let request = self.request(Method::PUT, &["v1", "apps", app.as_str(), "dns"])?;
-        read(request.json(&wish)).await
+        read(request.json(&body)).await
     }
 
     /// The text records that are set, of one tenant's apps or of all.
@@ -108,18 +108,18 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::network`].
-    pub async fn set_txt(&self, name: &RecordName, wish: &SetTxt) -> Result<TxtInfo, CliError> {
+    pub async fn set_txt(&self, name: &RecordName, body: &SetTxt) -> Result<TxtInfo, CliError> {
         let request = self.request(Method::PUT, &["v1", "dns", "txt", name.as_str()])?;
-        read(request.json(wish)).await
+        read(request.json(body)).await
     }
 
     /// Adds a value to the text records of a name.
     ///
     /// # Errors
     /// As [`Client::network`].
-    pub async fn add_txt(&self, name: &RecordName, wish: &AddTxt) -> Result<TxtInfo, CliError> {
+    pub async fn add_txt(&self, name: &RecordName, body: &AddTxt) -> Result<TxtInfo, CliError> {
         let request = self.request(Method::POST, &["v1", "dns", "txt", name.as_str()])?;
-        read(request.json(wish)).await
+        read(request.json(body)).await
     }
 
     /// Takes a value of a name away, or all.

@@ -94,8 +94,8 @@ impl Client {
     /// # Errors
     /// As every call: [`CliError::Problem`], [`CliError::Unreachable`], [`CliError::Timeout`], [`CliError::Foreign`] or
     /// [`CliError::Answer`].
-    pub async fn login(&self, request: &LoginRequest) -> Result<LoginResponse, CliError> {
-        read(self.open(Method::POST, &["v1", "login"]).json(request)).await
+    pub async fn login(&self, body: &LoginRequest) -> Result<LoginResponse, CliError> {
+        read(self.open(Method::POST, &["v1", "login"]).json(body)).await
     }
 
     /// What a client must know of the network.
@@ -140,8 +140,8 @@ impl Client {
     ///
     /// # Errors
     /// As [`Self::network`].
-    pub async fn create_cluster(&self, wish: &CreateCluster) -> Result<ClusterInfo, CliError> {
-        read(self.request(Method::POST, &["v1", "clusters"])?.json(wish)).await
+    pub async fn create_cluster(&self, body: &CreateCluster) -> Result<ClusterInfo, CliError> {
+        read(self.request(Method::POST, &["v1", "clusters"])?.json(body)).await
     }
 
     /// One cluster.
@@ -185,11 +185,11 @@ impl Client {
         node: &NodeId,
         device: &DeviceId,
     ) -> Result<NodeDetail, CliError> {
-        let wish = RestoreDevice {
+        let body = RestoreDevice {
             device: device.clone(),
         };
         let path = ["v1", "nodes", node.as_str(), "restore-device"];
-        read(self.request(Method::POST, &path)?.json(&wish)).await
+        read(self.request(Method::POST, &path)?.json(&body)).await
     }
 
     /// Removes a node.
@@ -207,11 +207,11 @@ impl Client {
     /// As [`Self::network`].
     pub async fn create_join_token(
         &self,
-        wish: &CreateJoinToken,
+        body: &CreateJoinToken,
     ) -> Result<CreatedJoinToken, CliError> {
         read(
             self.request(Method::POST, &["v1", "join-tokens"])?
-                .json(wish),
+                .json(body),
         )
         .await
     }
@@ -499,8 +499,8 @@ pub(crate) async fn send(request: RequestBuilder) -> Result<Response, CliError> 
 
 async fn body<T: DeserializeOwned>(response: Response) -> Result<T, CliError> {
     let url = without_query(response.url());
-    let octets = collect(response).await?;
-    serde_json::from_slice(&octets).map_err(|e| CliError::Answer {
+    let bytes = collect(response).await?;
+    serde_json::from_slice(&bytes).map_err(|e| CliError::Answer {
         url,
         reason: e.to_string(),
     })
@@ -513,7 +513,7 @@ pub(crate) async fn collect(mut response: Response) -> Result<Vec<u8>, CliError>
         if all.len() + chunk.len() > ANSWER_MAX {
             return Err(CliError::Answer {
                 url,
-                reason: format!("it is longer than {ANSWER_MAX} octets"),
+                reason: format!("it is longer than {ANSWER_MAX} bytes"),
             });
         }
         all.extend_from_slice(&chunk);

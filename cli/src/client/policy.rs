@@ -42,10 +42,10 @@ impl Client {
     pub async fn create_key(
         &self,
         app: &AppName,
-        wish: &CreateKey,
+        body: &CreateKey,
     ) -> Result<CreatedKey, CliError> {
         let request = self.request(Method::POST, &["v1", "apps", app.as_str(), "keys"])?;
-        read(request.json(wish)).await
+        read(request.json(body)).await
     }
 
     /// The keys of an app.

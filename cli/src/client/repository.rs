@@ -67,11 +67,11 @@ impl Client {
         &self,
         tenant: &TenantRef,
         name: &SigningKeyName,
-        wish: &PutSigningKey,
+        body: &PutSigningKey,
     ) -> Result<SigningKeyInfo, CliError> {
         let tenant = tenant.to_string();
         let path = ["v1", "tenants", &tenant, "signing-keys", name.as_str()];
-        read(self.request(Method::PUT, &path)?.json(wish)).await
+        read(self.request(Method::PUT, &path)?.json(body)).await
     }
 
     /// Removes a signing key.
@@ -95,10 +95,10 @@ impl Client {
     pub async fn set_signature_policy(
         &self,
         tenant: &TenantRef,
-        wish: &SetSignaturePolicy,
+        body: &SetSignaturePolicy,
     ) -> Result<TenantInfo, CliError> {
         let path = ["v1", "tenants", &tenant.to_string(), "signature-policy"];
-        read(self.request(Method::PUT, &path)?.json(wish)).await
+        read(self.request(Method::PUT, &path)?.json(body)).await
     }
 
     /// The catalogue.
@@ -117,11 +117,11 @@ impl Client {
         &self,
         name: &FunctionName,
         tenant: Option<&TenantRef>,
-        wish: &DeployCatalogue,
+        body: &DeployCatalogue,
     ) -> Result<DeployResponse, CliError> {
         let request = self.request(Method::POST, &["v1", "catalogue", name.as_str(), "deploy"])?;
         let query = tenant.map(|tenant| ("tenant", tenant.to_string()));
-        read(request.query(query.as_slice()).json(wish)).await
+        read(request.query(query.as_slice()).json(body)).await
     }
 
     /// Deletes a tenant.

@@ -19,7 +19,7 @@ use crate::environment::Environment;
 use crate::error::CliError;
 use crate::output::Format;
 
-/// The largest file that is read, in octets.
+/// The largest file that is read, in bytes.
 const FILE_MAX: u64 = 4 << 20;
 
 /// Runs the command.

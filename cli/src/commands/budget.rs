@@ -68,15 +68,15 @@ async fn set(
     env: &Environment,
     console: &mut Console,
 ) -> Result<(), CliError> {
-    let mut wish = json!({ "limit": args.limit });
+    let mut request = json!({ "limit": args.limit });
     if !args.thresholds.is_empty() {
-        wish["thresholds"] = json!(args.thresholds);
+        request["thresholds"] = json!(args.thresholds);
     }
     if let Some(webhook) = &args.webhook {
-        wish["webhook"] = json!(webhook);
+        request["webhook"] = json!(webhook);
     }
     let set = client(&args.connect, env)?
-        .set_budget(&args.name, &wish)
+        .set_budget(&args.name, &request)
         .await?;
     if args.output.output != Format::Table {
         return list(args.output.output, std::slice::from_ref(&set), "", console);

@@ -46,7 +46,7 @@ async fn run_deploy(
         .as_deref()
         .map(input::text_file)
         .transpose()?;
-    let wish = DeployCatalogue {
+    let request = DeployCatalogue {
         app: args.app.clone(),
         labels,
         signature,
@@ -54,7 +54,7 @@ async fn run_deploy(
     let target = target(&args.connect, env)?;
     let client = Client::new(&target)?;
     let answer = client
-        .deploy_catalogue(&args.name, args.tenant.as_ref(), &wish)
+        .deploy_catalogue(&args.name, args.tenant.as_ref(), &request)
         .await?;
     let port = target.context.as_ref().and_then(|c| c.gateway_port);
     deploy::tell(&answer, port, &client, (args.output, args.wait), console).await

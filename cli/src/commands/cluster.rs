@@ -36,12 +36,12 @@ async fn create(
     env: &Environment,
     console: &mut Console,
 ) -> Result<(), CliError> {
-    let wish = CreateCluster {
+    let request = CreateCluster {
         cluster: args.name.clone(),
         region: args.region.clone(),
         location: args.location,
     };
-    let made = client(&args.connect, env)?.create_cluster(&wish).await?;
+    let made = client(&args.connect, env)?.create_cluster(&request).await?;
     if args.output.output == Format::Table {
         console.line(&format!(
             "made cluster {} in region {}",

@@ -37,8 +37,8 @@ pub async fn run(
     let target = target(&args.connect, env)?;
     let client = Client::new(&target)?;
     let others = others(&args.forms, manifest.as_deref())?;
-    let octets = others.values().map(|other| other.octets());
-    let bar = progress::upload(console, octets.fold(artifact.octets(), u64::saturating_add));
+    let bytes = others.values().map(|other| other.bytes());
+    let bar = progress::upload(console, bytes.fold(artifact.bytes(), u64::saturating_add));
     let form = vouched(Form::new(), args)?;
     let mut form = self::form(form, manifest, secrets, artifact, &bar)?;
     for (name, other) in others {
@@ -174,7 +174,7 @@ pub(crate) fn manifest(
         .len();
     if length > MANIFEST_MAX {
         return Err(failed(format!(
-            "a manifest may have {MANIFEST_MAX} octets at most"
+            "a manifest may have {MANIFEST_MAX} bytes at most"
         )));
     }
     let text = std::fs::read_to_string(&path).map_err(|e| failed(e.to_string()))?;

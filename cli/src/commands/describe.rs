@@ -179,13 +179,13 @@ impl Described<'_> {
                 let own = &form.manifest;
                 (own.name.clone(), own.over(manifest), form.size, form.digest)
             });
-            for (name, manifest, octets, digest) in std::iter::once(first).chain(others) {
+            for (name, manifest, bytes, digest) in std::iter::once(first).chain(others) {
                 let gpu = manifest.gpu.as_ref();
                 rows.push(vec![
                     version.version.to_string(),
                     name.to_string(),
                     manifest.runtime.as_str().to_owned(),
-                    size(octets),
+                    size(bytes),
                     manifest.memory.to_string(),
                     gpu.map_or_else(|| "-".to_owned(), |gpu| gpu.total().to_string()),
                     manifest.expected.to_string(),

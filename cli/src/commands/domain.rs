@@ -34,11 +34,11 @@ async fn add(
     env: &Environment,
     console: &mut Console,
 ) -> Result<(), CliError> {
-    let wish = AddDomain {
+    let request = AddDomain {
         host: args.host.clone(),
     };
     let info = client(&args.connect, env)?
-        .add_domain(&args.app, &wish)
+        .add_domain(&args.app, &request)
         .await?;
     console.report(args.output.output, &Records { info: &info })?;
     console.note(&format!(

@@ -112,7 +112,7 @@ impl Reader {
             }
             if buffer.len() > EVENT_MAX {
                 return Err(strange(format!(
-                    "an event is longer than {EVENT_MAX} octets"
+                    "an event is longer than {EVENT_MAX} bytes"
                 )));
             }
         }

@@ -172,10 +172,10 @@ async fn result(
     console: &mut Console,
 ) -> Result<(), CliError> {
     let answer = client(&args.connect, env)?.job_result(args.job).await?;
-    let octets = collect(answer).await?;
+    let bytes = collect(answer).await?;
     match &args.file {
-        None => console.print_bytes(&octets),
-        Some(path) => std::fs::write(path, octets).map_err(|e| CliError::File {
+        None => console.print_bytes(&bytes),
+        Some(path) => std::fs::write(path, bytes).map_err(|e| CliError::File {
             path: path.clone(),
             reason: e.to_string(),
             code: ErrorCode::InputInvalid,
@@ -199,11 +199,8 @@ async fn logs(
 ) -> Result<(), CliError> {
     let client = client(&args.connect, env)?;
     let answer = client.job_logs(args.job, args.tail).await?;
-    let octets = collect(answer).await?;
-    for line in octets
-        .split(|b| *b == b'\n')
-        .filter(|line| !line.is_empty())
-    {
+    let bytes = collect(answer).await?;
+    for line in bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
         let line: fdn_core::api::LogLine =
             serde_json::from_slice(line).map_err(|e| CliError::Answer {
                 url: client.place(),
@@ -333,7 +330,7 @@ impl Row for JobInfo {
             self.attempts.to_string(),
             or_dash(self.cluster.as_ref().map(ToString::to_string)),
             age(self.submitted_at, now),
-            or_dash(self.result_size.map(|octets| size(octets.as_bytes()))),
+            or_dash(self.result_size.map(|bytes| size(bytes.as_bytes()))),
             or_dash(self.status.map(|status| status.to_string())),
             self.priority.to_string(),
             self.submitted_by.clone(),

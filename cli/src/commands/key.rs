@@ -32,12 +32,12 @@ async fn create(
     env: &Environment,
     console: &mut Console,
 ) -> Result<(), CliError> {
-    let wish = CreateKey {
+    let request = CreateKey {
         name: args.name.clone(),
         ttl: args.ttl,
     };
     let made = client(&args.connect, env)?
-        .create_key(&args.app, &wish)
+        .create_key(&args.app, &request)
         .await?;
     match args.output.output {
         // The key alone on standard output, so that it can go straight into a file.

@@ -75,14 +75,12 @@ struct Session {
 
 /// Begins a session by a password, or by an invitation and the password that is chosen now.
 async fn session(args: &LoginArgs, client: &Client) -> Result<Session, CliError> {
-    let password = |user: &str| {
-        let typed = input::password(args.password_file.as_deref(), user, &client.place())?;
-        Ok::<_, CliError>(typed.expose().to_owned())
-    };
+    let (password_file, place) = (args.password_file.as_deref(), client.place());
     let Some(file) = &args.invitation_file else {
+        let password = input::password(password_file, &args.user, &place)?;
         let request = LoginRequest {
             user: args.user.clone(),
-            password: password(&args.user)?,
+            password: password.expose().to_owned(),
         };
         let begun = client.login(&request).await?;
         return Ok(Session {
@@ -92,14 +90,16 @@ async fn session(args: &LoginArgs, client: &Client) -> Result<Session, CliError>
         });
     };
     let invitation: Invitation = secret::read(file)?.expose().parse()?;
+    let user = invitation.user().as_str();
+    let password = input::chosen_password(password_file, user, &place)?;
     let request = AcceptInvitation {
         token: invitation.expose(),
-        password: password(&format!("{}, the new one,", invitation.user()))?,
+        password: password.expose().to_owned(),
         kind: SessionKind::Bearer,
     };
     let accepted = client.accept_invitation(&request).await?;
     let token = accepted.token.ok_or_else(|| CliError::Answer {
-        url: client.place(),
+        url: place,
         reason: "it holds no token".to_owned(),
     })?;
     Ok(Session {

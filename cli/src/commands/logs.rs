@@ -165,7 +165,7 @@ impl Lines {
         if self.buffer.len() > LINE_MAX {
             return Err(CliError::Answer {
                 url: url.to_owned(),
-                reason: format!("a line is longer than {LINE_MAX} octets"),
+                reason: format!("a line is longer than {LINE_MAX} bytes"),
             });
         }
         Ok(lines)

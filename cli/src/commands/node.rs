@@ -84,13 +84,13 @@ pub(super) async fn token(
             },
         );
     };
-    let wish = CreateJoinToken {
+    let request = CreateJoinToken {
         role,
         cluster: cluster.clone(),
         ttl: args.ttl,
         uses: args.uses,
     };
-    let made = client.create_join_token(&wish).await?;
+    let made = client.create_join_token(&request).await?;
     if args.output.output != Format::Table {
         return console.report(args.output.output, &MadeToken(&made));
     }

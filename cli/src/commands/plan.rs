@@ -15,7 +15,7 @@ use crate::environment::Environment;
 use crate::error::CliError;
 use crate::output::{Report, indented, millis, table};
 
-/// The largest file that is read, in octets.
+/// The largest file that is read, in bytes.
 const FILE_MAX: u64 = 1 << 20;
 
 /// Runs the command.

@@ -59,8 +59,10 @@ async fn apply(
     env: &Environment,
     console: &mut Console,
 ) -> Result<(), CliError> {
-    let wish = read(&args.file)?;
-    let applied = client(&args.connect, env)?.apply_price_list(&wish).await?;
+    let request = read(&args.file)?;
+    let applied = client(&args.connect, env)?
+        .apply_price_list(&request)
+        .await?;
     if args.output.output != Format::Table {
         return list(args.output.output, std::slice::from_ref(&applied), console);
     }

@@ -23,12 +23,12 @@ pub async fn run(
 ) -> Result<(), CliError> {
     match command {
         SigningKeyCommand::Add(args) => {
-            let wish = PutSigningKey {
+            let request = PutSigningKey {
                 public_key: input::text_file(&args.file)?,
             };
             let client = client(&args.connect, env)?;
             let key = client
-                .put_signing_key(&args.tenant, &args.name, &wish)
+                .put_signing_key(&args.tenant, &args.name, &request)
                 .await?;
             let said = format!(
                 "signatures by {} ({}) count in {}",
@@ -51,12 +51,16 @@ pub async fn run(
             console.line(&format!("removed {} from {}", args.name, args.tenant))
         }
         SigningKeyCommand::Policy(args) => {
-            let wish = SetSignaturePolicy {
+            let request = SetSignaturePolicy {
                 policy: args.policy.into(),
             };
             let client = client(&args.connect, env)?;
-            let info = client.set_signature_policy(&args.tenant, &wish).await?;
-            let said = format!("signatures are {} in {}", wish.policy.as_str(), info.name);
+            let info = client.set_signature_policy(&args.tenant, &request).await?;
+            let said = format!(
+                "signatures are {} in {}",
+                request.policy.as_str(),
+                info.name
+            );
             done(args.output, info, &said, console)
         }
     }

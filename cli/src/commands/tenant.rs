@@ -32,11 +32,11 @@ pub async fn run(
     };
     match command {
         TenantCommand::Create(args) => {
-            let wish = CreateTenant {
+            let request = CreateTenant {
                 name: args.name.clone(),
                 owner: args.owner.clone(),
             };
-            let made = client(&args.connect, env)?.create_tenant(&wish).await?;
+            let made = client(&args.connect, env)?.create_tenant(&request).await?;
             let said = format!("made tenant {} ({})", made.name, made.id);
             done(args.output, made, &said, console)
         }
@@ -46,14 +46,14 @@ pub async fn run(
         }
         TenantCommand::Describe(args) => describe(args, env, console).await,
         TenantCommand::Rename(args) => {
-            let wish = UpdateTenant {
+            let request = UpdateTenant {
                 name: Some(args.name.clone()),
                 ..UpdateTenant::default()
             };
             let said = format!("{} is now {}", args.tenant, args.name);
             change(
                 &args.tenant,
-                &wish,
+                &request,
                 (args.output, &args.connect),
                 env,
                 console,
@@ -81,15 +81,15 @@ async fn limit(
     env: &Environment,
     console: &mut Console,
 ) -> Result<(), CliError> {
-    let wish = UpdateTenant {
+    let request = UpdateTenant {
         storage: Some(StorageLimit {
-            octets: args.octets,
+            bytes: args.bytes,
             versions: args.versions,
         }),
         ..UpdateTenant::default()
     };
     let client = client(&args.connect, env)?;
-    let info = client.update_tenant(&args.tenant, &wish).await?;
+    let info = client.update_tenant(&args.tenant, &request).await?;
     let said = format!("{}: {}", info.name, stored(&info));
     done(args.output, info, &said, console)
 }
@@ -119,8 +119,8 @@ fn stored(info: &TenantInfo) -> String {
     };
     format!(
         "{} of {}, {} of {} versions{whose}",
-        size(used.octets),
-        size(used.octets_limit),
+        size(used.bytes),
+        size(used.bytes_limit),
         used.versions,
         used.versions_limit
     )
@@ -128,13 +128,13 @@ fn stored(info: &TenantInfo) -> String {
 
 async fn change(
     tenant: &TenantRef,
-    wish: &UpdateTenant,
+    request: &UpdateTenant,
     (output, connect): (OutputArgs, &ConnectArgs),
     env: &Environment,
     console: &mut Console,
     said: &str,
 ) -> Result<(), CliError> {
-    let info = client(connect, env)?.update_tenant(tenant, wish).await?;
+    let info = client(connect, env)?.update_tenant(tenant, request).await?;
     done(output, info, said, console)
 }
 
@@ -247,10 +247,10 @@ impl Row for TenantInfo {
             state(self),
             self.members.to_string(),
             self.apps.to_string(),
-            size(self.storage.octets),
+            size(self.storage.bytes),
             age(self.created_at, now),
             self.id.to_string(),
-            size(self.storage.octets_limit),
+            size(self.storage.bytes_limit),
             format!("{}/{}", self.storage.versions, self.storage.versions_limit),
             self.signature_policy.as_str().to_owned(),
         ]
@@ -285,9 +285,11 @@ async fn put(
     env: &Environment,
     console: &mut Console,
 ) -> Result<(), CliError> {
-    let wish = PutMember { role: args.role };
+    let request = PutMember { role: args.role };
     let client = client(&args.connect, env)?;
-    let info = client.put_member(&args.tenant, &args.user, &wish).await?;
+    let info = client
+        .put_member(&args.tenant, &args.user, &request)
+        .await?;
     let said = format!("{} is {} in {}", info.user, info.role, args.tenant);
     done(args.output, info, &said, console)
 }

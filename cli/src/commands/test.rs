@@ -148,9 +148,9 @@ async fn through(
 }
 
 fn request(network: &Network, case: &Case) -> Result<Request<Body>, CliError> {
-    let octets = case.body.clone().unwrap_or_default();
-    let length = octets.len();
-    let body = Full::new(octets).map_err(|never| match never {}).boxed();
+    let bytes = case.body.clone().unwrap_or_default();
+    let length = bytes.len();
+    let body = Full::new(bytes).map_err(|never| match never {}).boxed();
     let mut request = Request::new(body);
     *request.method_mut() = case.method.clone();
     *request.uri_mut() = http::Uri::from(case.path.clone());

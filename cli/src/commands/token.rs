@@ -45,13 +45,15 @@ async fn create(
     env: &Environment,
     console: &mut Console,
 ) -> Result<(), CliError> {
-    let wish = CreateApiToken {
+    let request = CreateApiToken {
         name: args.name.clone(),
         scopes: args.scopes.iter().copied().collect(),
         tenant: args.tenant.clone(),
         ttl: args.ttl,
     };
-    let made = client(&args.connect, env)?.create_api_token(&wish).await?;
+    let made = client(&args.connect, env)?
+        .create_api_token(&request)
+        .await?;
     if args.output.output != Format::Table {
         return console.report(args.output.output, &MadeToken(&made));
     }

@@ -30,25 +30,25 @@ pub async fn run(
 }
 
 async fn set(args: &SetTxtArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
-    let wish = SetTxt {
+    let request = SetTxt {
         values: args.values.clone(),
         ttl: args.ttl,
         expires_in: args.expires_in,
     };
     let info = client(&args.connect, env)?
-        .set_txt(&args.name, &wish)
+        .set_txt(&args.name, &request)
         .await?;
     console.report(args.output.output, &Records(&info))
 }
 
 async fn add(args: &AddTxtArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
-    let wish = AddTxt {
+    let request = AddTxt {
         value: args.value.clone(),
         ttl: args.ttl,
         expires_in: args.expires_in,
     };
     let info = client(&args.connect, env)?
-        .add_txt(&args.name, &wish)
+        .add_txt(&args.name, &request)
         .await?;
     console.report(args.output.output, &Records(&info))
 }

@@ -34,12 +34,12 @@ pub async fn run(
             list(args.output, &rows, "there is no user", console)
         }
         UserCommand::Role(args) => {
-            let wish = UpdateUser {
+            let request = UpdateUser {
                 network_role: Some(args.role.into()),
                 disabled: None,
             };
             let how = (args.output, &args.connect);
-            change(&args.name, &wish, how, env, console).await
+            change(&args.name, &request, how, env, console).await
         }
         UserCommand::Disable(args) => {
             let how = (args.output, &args.connect);
@@ -83,13 +83,13 @@ async fn create(
             typed.expose().to_owned()
         }
     };
-    let wish = CreateUser {
+    let request = CreateUser {
         name: args.name.clone(),
         password,
         oidc: args.oidc,
         network_role: fdn_core::account::NewNetworkRole::from(args.network_role).role(),
     };
-    let made = client.create_user(&wish).await?;
+    let made = client.create_user(&request).await?;
     let said = format!("made user {}", made.name);
     done(args.output, made, &said, console)
 }
@@ -101,12 +101,12 @@ async fn invite(
 ) -> Result<(), CliError> {
     let target = target(&args.connect, env)?;
     let client = Client::new(&target)?;
-    let wish = InviteUser {
+    let request = InviteUser {
         name: args.name.clone(),
         network_role: fdn_core::account::NewNetworkRole::from(args.network_role).role(),
         ttl: args.ttl,
     };
-    let made = client.invite_user(&wish).await?;
+    let made = client.invite_user(&request).await?;
     let invited = Invited {
         made: &made,
         place: &client.place(),
@@ -149,12 +149,12 @@ impl Report for Invited<'_> {
 
 async fn change(
     user: &UserName,
-    wish: &UpdateUser,
+    request: &UpdateUser,
     (output, connect): (OutputArgs, &ConnectArgs),
     env: &Environment,
     console: &mut Console,
 ) -> Result<(), CliError> {
-    let info = client(connect, env)?.update_user(user, wish).await?;
+    let info = client(connect, env)?.update_user(user, request).await?;
     let role = info.network_role.map_or("none", NetworkRole::as_str);
     let state = state(&info, fdn_service::now());
     let said = format!("{}: {state}, network role {role}", info.name);
@@ -170,20 +170,20 @@ async fn password(
     let (file, place) = (args.password_file.as_deref(), client.place());
     if let Some(user) = &args.name {
         let password = input::password(file, user.as_str(), &place)?;
-        let wish = SetPassword {
+        let request = SetPassword {
             password: password.expose().to_owned(),
         };
-        client.set_password(user, &wish).await?;
+        client.set_password(user, &request).await?;
         return console.line(&format!("set the password of {user}"));
     }
     let who = client.who().await?.user;
     let current = input::password(args.current_file.as_deref(), who.as_str(), &place)?;
     let fresh = input::password(file, &format!("{who}, the new one,"), &place)?;
-    let wish = ChangePassword {
+    let request = ChangePassword {
         current: current.expose().to_owned(),
         password: fresh.expose().to_owned(),
     };
-    client.change_password(&wish).await?;
+    client.change_password(&request).await?;
     console.line("changed your password; your other sessions have ended")
 }
 

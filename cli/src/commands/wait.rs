@@ -1,6 +1,6 @@
 //! Waiting until every living node is at a revision, told on standard error.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fdn_core::api::{AppDetail, NodeProgress};
@@ -38,7 +38,7 @@ pub(super) async fn until_ready(
     result
 }
 
-/// The same, telling elsewhere: `told` what went wrong on a node, once for each reason, `ready` how many nodes of how many are ready.
+/// The same, telling elsewhere: `told` what went wrong, by the first node that says so, once for each reason, `ready` how many nodes of how many are ready.
 ///
 /// # Errors
 /// As [`until_ready`].
@@ -51,7 +51,7 @@ pub(super) async fn follow(
     mut ready: impl FnMut(usize, usize),
 ) -> Result<AppDetail, CliError> {
     let deadline = Instant::now() + within.as_duration();
-    let mut reasons: BTreeMap<NodeId, String> = BTreeMap::new();
+    let mut reasons: BTreeSet<String> = BTreeSet::new();
     loop {
         let detail = client.app(app).await?;
         let summary = &detail.summary;
@@ -65,10 +65,9 @@ pub(super) async fn follow(
         }
         for node in &waiting {
             if let Some(reason) = failure(node, revision)
-                && reasons.get(&node.node) != Some(&reason)
+                && reasons.insert(reason.clone())
             {
                 told(format!("{}: {reason}; it tries again", node.node));
-                reasons.insert(node.node.clone(), reason);
             }
         }
         let all = detail.nodes.len();
@@ -100,16 +99,22 @@ fn late(app: &AppName, within: DurationMs, waiting: &[&NodeProgress], all: usize
             "no node lives that could serve {app}; none appeared within {within}"
         ));
     }
-    let list: Vec<String> = waiting
-        .iter()
-        .map(|n| {
-            format!(
-                "{} {}",
-                n.node,
-                n.observed
-                    .as_ref()
-                    .map_or("waiting".to_owned(), |seen| phase(&seen.phase))
-            )
+    // Many nodes have one reason, and it may be long.
+    let mut list: Vec<(String, &NodeId, usize)> = Vec::new();
+    for node in waiting {
+        let seen = node.observed.as_ref();
+        let how = seen.map_or("waiting".to_owned(), |seen| phase(&seen.phase));
+        match list.iter_mut().find(|(known, ..)| *known == how) {
+            Some((.., others)) => *others += 1,
+            None => list.push((how, &node.node, 0)),
+        }
+    }
+    let list: Vec<String> = list
+        .into_iter()
+        .map(|(how, node, others)| match others {
+            0 => format!("{node} {how}"),
+            1 => format!("{node} and 1 other {how}"),
+            _ => format!("{node} and {others} others {how}"),
         })
         .collect();
     CliError::Timeout(format!(

@@ -92,7 +92,7 @@ fn read(path: &Path) -> Result<String, CliError> {
     };
     result.map_err(|error| failed(error.to_string()))?;
     if text.len() > TEXT_MAX {
-        return Err(failed(format!("it is longer than {TEXT_MAX} octets")));
+        return Err(failed(format!("it is longer than {TEXT_MAX} bytes")));
     }
     Ok(text)
 }

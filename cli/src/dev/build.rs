@@ -12,9 +12,9 @@ use tokio::process::{Child, Command};
 use tokio::time::{interval_at, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// How many octets of what a build writes are kept: the first ones, because the first error is the one that counts.
+/// How many bytes of what a build writes are kept: the first ones, because the first error is the one that counts.
 const OUTPUT_MAX: usize = 1 << 20;
-/// How many octets at the end of what it wrote are kept while it runs, at least.
+/// How many bytes at the end of what it wrote are kept while it runs, at least.
 const TAIL: usize = 4 << 10;
 /// How many lines of them are told.
 const TAIL_LINES: usize = 3;

@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(fed(&mut machine, 2, ms(1_000)), build);
         assert_eq!(fed(&mut machine, 3, ms(2_000)), build);
         assert_eq!(fed(&mut machine, 4, ms(3_000)), Some(Action::Hold), "third");
-        // A change while nothing is built is somebody's wish, also back to what was held; but the build has not become another one.
+        // A change while nothing is built is somebody's request, also back to what was held; but the build has not become another one.
         machine.apply(Event::Touched(ms(9_000)));
         machine.apply(Event::Quiet);
         assert_eq!(machine.apply(Event::Read(digest(4))), build);

@@ -14,7 +14,7 @@ use ignore::{DirEntry, WalkBuilder};
 
 /// How many files and folders are watched at most.
 const ENTRIES_MAX: usize = 10_000;
-/// Up to this size in octets a file is compared by what is in it, a larger one by its size and time.
+/// Up to this size in bytes a file is compared by what is in it, a larger one by its size and time.
 const READ_MAX: u64 = 4 << 20;
 /// Folders that no function's source lies in.
 const OUTPUTS: [&str; 3] = ["target", "node_modules", "__pycache__"];
@@ -94,10 +94,10 @@ pub fn read(folder: &Path) -> io::Result<Sources> {
     })
 }
 
-/// Adds octets that are not taken for a part of what comes before or after them.
-fn part(digest: &mut DigestBuilder, octets: &[u8]) {
-    digest.update(&(octets.len() as u64).to_le_bytes());
-    digest.update(octets);
+/// Adds bytes that are not taken for a part of what comes before or after them.
+fn part(digest: &mut DigestBuilder, bytes: &[u8]) {
+    digest.update(&(bytes.len() as u64).to_le_bytes());
+    digest.update(bytes);
 }
 
 fn is_folder(entry: &DirEntry) -> bool {

@@ -33,8 +33,8 @@ fn tenants() -> Vec<TenantInfo> {
         members: 2,
         apps: 3,
         storage: StorageUse {
-            octets: 5 << 20,
-            octets_limit: 50 << 30,
+            bytes: 5 << 20,
+            bytes_limit: 50 << 30,
             versions: 7,
             versions_limit: 10_000,
             own_limit: n == 2,
@@ -318,8 +318,9 @@ async fn the_link_stands_alone_where_it_can_be_written_to_a_file() {
 async fn whoever_was_invited_chooses_a_password_and_is_logged_in() {
     let fake = Fake::start(|request, _| match request.path.as_str() {
         "/v1/invitations/accept" => {
-            let wish: AcceptInvitation = serde_json::from_slice(&request.body).expect("a wish");
-            match wish.password.as_str() {
+            let request: AcceptInvitation =
+                serde_json::from_slice(&request.body).expect("a request");
+            match request.password.as_str() {
                 "correct horse" => Reply::json(&AcceptedInvitation {
                     user: parse("eve"),
                     token: Some("token-of-eve".to_owned()),

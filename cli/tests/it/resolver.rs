@@ -36,7 +36,7 @@ pub(crate) async fn serve(
         while let Ok((length, from)) = udp.recv_from(&mut buffer).await {
             let question = Message::from_vec(&buffer[..length]).expect("a question");
             if let Some(reply) = by_udp(&question, count.fetch_add(1, Ordering::Relaxed), false) {
-                udp.send_to(&reply.to_vec().expect("octets"), from)
+                udp.send_to(&reply.to_vec().expect("bytes"), from)
                     .await
                     .expect("sent");
             }
@@ -49,12 +49,12 @@ pub(crate) async fn serve(
             stream.read_exact(&mut buffer).await.expect("question");
             let question = Message::from_vec(&buffer).expect("a question");
             if let Some(reply) = answer(&question, 0, true) {
-                let octets = reply.to_vec().expect("octets");
+                let bytes = reply.to_vec().expect("bytes");
                 stream
-                    .write_u16(octets.len().try_into().expect("short"))
+                    .write_u16(bytes.len().try_into().expect("short"))
                     .await
                     .expect("sent");
-                stream.write_all(&octets).await.expect("sent");
+                stream.write_all(&bytes).await.expect("sent");
             }
         }
     });
@@ -123,8 +123,8 @@ async fn the_revision_is_asked_for_where_it_is_wanted_and_read() {
         if let Some(EdnsOption::Unknown(_, payload)) = edns.option(REVISION.into()) {
             assert!(payload.is_empty());
             let mut own = Edns::new();
-            let octets = 0x0102_0304_0506_0708_u64.to_be_bytes();
-            let option = EdnsOption::Unknown(REVISION, octets.to_vec());
+            let bytes = 0x0102_0304_0506_0708_u64.to_be_bytes();
+            let option = EdnsOption::Unknown(REVISION, bytes.to_vec());
             own.options_mut().insert(option);
             reply.set_edns(own);
         }
@@ -191,8 +191,8 @@ async fn an_answer_to_another_question_is_passed_over() {
         let mut wrong = with_addresses(&question, &[IpAddr::V4(Ipv4Addr::new(127, 0, 6, 6))]);
         wrong.metadata.id = wrong.metadata.id.wrapping_add(1);
         for reply in [wrong, right] {
-            let octets = reply.to_vec().expect("octets");
-            udp.send_to(&octets, from).await.expect("sent");
+            let bytes = reply.to_vec().expect("bytes");
+            udp.send_to(&bytes, from).await.expect("sent");
         }
     });
     let found = patient(server).lookup(&host(), None).await;

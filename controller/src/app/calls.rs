@@ -17,7 +17,7 @@ use crate::store::billing::owner::owner_list;
 
 /// Nodes that are asked at the same time.
 const AT_ONCE: usize = 32;
-/// The most octets of one call in a node's answer.
+/// The most bytes of one call in a node's answer.
 const LINE_MAX: usize = 2048;
 
 /// The calls of a tenant's app, newest first.
@@ -100,14 +100,14 @@ async fn ask(state: &State, app: &AppName, query: &CallQuery, at: &Reached) -> O
             .and_then(reqwest::Response::error_for_status)
             .map_err(|e| e.to_string())?;
         let most = (query.limit as usize + 1) * LINE_MAX;
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         while let Some(piece) = answer.chunk().await.map_err(|e| e.to_string())? {
-            octets.extend_from_slice(&piece);
-            if octets.len() > most {
-                return Err(format!("more than {most} octets"));
+            bytes.extend_from_slice(&piece);
+            if bytes.len() > most {
+                return Err(format!("more than {most} bytes"));
             }
         }
-        let mut list: CallList = serde_json::from_slice(&octets).map_err(|e| e.to_string())?;
+        let mut list: CallList = serde_json::from_slice(&bytes).map_err(|e| e.to_string())?;
         // A node speaks for itself and of what it was asked.
         list.calls.retain(|call| {
             call.node == *node && call.app == *app && call.started_at >= query.since

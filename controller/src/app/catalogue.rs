@@ -2,7 +2,7 @@
 //!
 //! Those whose components are in the repository are inside this program, so that it offers them wherever it runs. More can lie in a folder
 //! (`repository.catalogue`), which is read anew at every look: `catalogue.toml` says what each function does, `CHECKSUMS` what its
-//! component must be, octet by octet. A function without a checksum is not offered. What is deployed goes through every check that an upload
+//! component must be, byte by byte. A function without a checksum is not offered. What is deployed goes through every check that an upload
 //! goes through, the tenant's signature policy included.
 
 use std::borrow::Cow;
@@ -151,7 +151,7 @@ fn text(path: &Path) -> Result<String, Error> {
     };
     let size = path.metadata().map_err(|e| failed(e.to_string()))?.len();
     if size > TEXT_MAX {
-        return Err(failed(format!("it is larger than {TEXT_MAX} octets")));
+        return Err(failed(format!("it is larger than {TEXT_MAX} bytes")));
     }
     std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))
 }
@@ -182,12 +182,12 @@ pub async fn deploy_entry(
         hint: "`fdn catalogue list` shows what there is",
     })?;
     let place = state.uploads.admit()?;
-    let octets: Cow<'static, [u8]> = match ready.component {
-        Component::Inside(octets) => Cow::Borrowed(octets),
+    let bytes: Cow<'static, [u8]> = match ready.component {
+        Component::Inside(bytes) => Cow::Borrowed(bytes),
         Component::File(path) => Cow::Owned(read(name, &path, ready.entry.size).await?),
     };
     let mut spool = state.uploads.spool(RuntimeKind::Wasm)?;
-    for piece in octets.chunks(256 << 10) {
+    for piece in bytes.chunks(256 << 10) {
         spool.write(piece).await?;
     }
     let component = spool.finish().await?;
@@ -223,13 +223,13 @@ async fn read(name: &FunctionName, path: &Path, size: u64) -> Result<Vec<u8>, Er
         name: name.clone(),
         reason,
     };
-    let octets = tokio::fs::read(path).await;
-    let octets = octets.map_err(|e| damaged(format!("its component cannot be read: {e}")))?;
+    let bytes = tokio::fs::read(path).await;
+    let bytes = bytes.map_err(|e| damaged(format!("its component cannot be read: {e}")))?;
     // It was looked at a moment ago; a file that grows is being written.
-    if octets.len() as u64 != size {
+    if bytes.len() as u64 != size {
         return Err(damaged("its component is being changed".to_owned()).into());
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -286,10 +286,10 @@ mod tests {
             &format!("[one]\n{words}[two]\n{words}[three]\n{words}"),
         );
         for name in ["one", "two"] {
-            write(&format!("{name}/{name}.wasm"), "octets");
+            write(&format!("{name}/{name}.wasm"), "bytes");
             write(&format!("{name}/fdn.toml"), "");
         }
-        let digest = Digest::of(b"octets").hex();
+        let digest = Digest::of(b"bytes").hex();
         write(
             "CHECKSUMS",
             &format!("# a comment\n{digest}  one/one.wasm\n{digest}  three/three.wasm\n"),
@@ -298,7 +298,7 @@ mod tests {
         let names: Vec<&str> = all.keys().map(FunctionName::as_str).collect();
         assert_eq!(names, ["one"], "two has no checksum, three no component");
         let one: FunctionName = "one".parse().expect("a name");
-        assert_eq!(all[&one].entry.size, 6);
+        assert_eq!(all[&one].entry.size, 5);
         assert!(in_folder(&folder.path().join("absent")).is_err());
     }
 }

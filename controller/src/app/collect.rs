@@ -55,7 +55,7 @@ pub async fn round(state: &State, now: Timestamp) -> Result<u64, Error> {
     let metrics = &state.metrics.artifacts;
     let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     metrics.kept.set(signed(counts.kept));
-    metrics.octets.set(signed(counts.octets));
+    metrics.bytes.set(signed(counts.bytes));
     metrics.trash.set(signed(counts.trash));
     Ok(removed)
 }

@@ -145,7 +145,7 @@ async fn read_head(artifact: &mut Artifact) -> Result<Option<(PackHead, Vec<u8>)
             let rest = read.split_off(end + 1);
             return Ok(head.map(|head| (head, rest)));
         }
-        match artifact.octets.next().await {
+        match artifact.bytes.next().await {
             Some(piece) if read.len() < HEAD_MAX => read.extend_from_slice(&piece?),
             _ => return Ok(None),
         }
@@ -172,7 +172,7 @@ async fn write(
         left = less;
         hash.update(&piece);
         file.write_all(&piece).await.map_err(disk)?;
-        match artifact.octets.next().await {
+        match artifact.bytes.next().await {
             Some(next) => piece = next?,
             None => break,
         }

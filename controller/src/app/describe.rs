@@ -14,7 +14,7 @@ use fdn_core::{AppName, ClusterId, FunctionName, Resources, Revision, TenantId, 
 
 use super::rollout::shown;
 use crate::Error;
-use crate::reconcile::live::{Live, Seen};
+use crate::reconcile::node_registry::{NodeRegistry, Seen};
 use crate::state::{State, lock};
 use crate::store::StoreError;
 use crate::store::app::{AppFilter, AppRow, app_get, app_page};
@@ -58,7 +58,7 @@ pub(super) fn node(seen: &Seen, now: Timestamp) -> NodeInfo {
 }
 
 /// The clusters that nodes tell of, by name.
-pub(super) fn clusters_of(live: &Live, now: Timestamp) -> Vec<ClusterInfo> {
+pub(super) fn clusters_of(live: &NodeRegistry, now: Timestamp) -> Vec<ClusterInfo> {
     let mut infos: BTreeMap<ClusterId, ClusterInfo> = live
         .clusters()
         .into_iter()
@@ -140,7 +140,7 @@ fn summary(
     app: &AppRow,
     version: &VersionRow,
     labels: Labels,
-    (live, now): (&Live, Timestamp),
+    (live, now): (&NodeRegistry, Timestamp),
 ) -> Result<AppSummary, Error> {
     let (ready, total) = readiness(app, live, now);
     Ok(AppSummary {
@@ -170,7 +170,7 @@ fn functions_of(app: &AppRow) -> Vec<FunctionName> {
 /// Living nodes of the clusters that hold an app: the others are never told of it.
 fn told<'a>(
     holders: &'a Holders,
-    live: &'a Live,
+    live: &'a NodeRegistry,
     now: Timestamp,
 ) -> impl Iterator<Item = &'a Seen> {
     live.alive(now)
@@ -178,7 +178,7 @@ fn told<'a>(
 }
 
 /// Living nodes that serve the current revision of an app, and all that are to.
-pub(super) fn readiness(app: &AppRow, live: &Live, now: Timestamp) -> (u32, u32) {
+pub(super) fn readiness(app: &AppRow, live: &NodeRegistry, now: Timestamp) -> (u32, u32) {
     let observed = told(&app.holders, live, now)
         .map(|seen| seen.status.apps.iter().find(|o| o.app == app.name));
     let (mut ready, mut total) = (0, 0);
@@ -190,7 +190,7 @@ pub(super) fn readiness(app: &AppRow, live: &Live, now: Timestamp) -> (u32, u32)
 }
 
 /// The same of each of these apps, in their order: one walk over what all nodes say.
-pub(super) fn serving(apps: &[AppRow], live: &Live, now: Timestamp) -> Vec<(u32, u32)> {
+pub(super) fn serving(apps: &[AppRow], live: &NodeRegistry, now: Timestamp) -> Vec<(u32, u32)> {
     let places = apps.iter().enumerate();
     let places: BTreeMap<&AppName, usize> = places.map(|(at, app)| (&app.name, at)).collect();
     let mut ready = vec![0; apps.len()];
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn only_living_nodes_have_capacity() {
-        let mut live = Live::new(Vec::new(), 10, Timestamp(0));
+        let mut live = NodeRegistry::new(Vec::new(), 10, Timestamp(0));
         live.observe(fixture::status("a", "eu"), Timestamp(0));
         live.observe(
             NodeStatus {
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn only_nodes_of_clusters_that_hold_an_app_are_waited_for() {
-        let mut live = Live::new(Vec::new(), 10, Timestamp(0));
+        let mut live = NodeRegistry::new(Vec::new(), 10, Timestamp(0));
         for (node, cluster) in [("a", "eu"), ("b", "us"), ("c", "eu")] {
             live.observe(fixture::status(node, cluster), Timestamp(0));
         }

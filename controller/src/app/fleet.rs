@@ -17,7 +17,7 @@ use super::authority::tell;
 use super::describe;
 use super::enrol::{EnrolError, audit};
 use crate::Error;
-use crate::reconcile::live::{Hosts, Live, Standing};
+use crate::reconcile::node_registry::{AdminState, Hosts, NodeRegistry};
 use crate::state::{State, lock};
 use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::cluster::{
@@ -38,7 +38,10 @@ use crate::store::{StoreError, in_transaction};
 ///
 /// # Errors
 /// When the store fails.
-pub async fn standing(connection: &mut AnyConnection, after: u64) -> Result<Standing, StoreError> {
+pub async fn admin_state(
+    connection: &mut AnyConnection,
+    after: u64,
+) -> Result<AdminState, StoreError> {
     // First: what is read after it may be newer than it says, and never older.
     let revision = revision_current(connection).await?;
     let (rows, stamp) = enrolment_list_after(connection, after).await?;
@@ -52,7 +55,7 @@ pub async fn standing(connection: &mut AnyConnection, after: u64) -> Result<Stan
     };
     let made = cluster_list(connection).await?.into_iter();
     let made = made.filter(|row| row.created_by.is_some());
-    Ok(Standing {
+    Ok(AdminState {
         revision,
         after,
         stamp,
@@ -240,7 +243,7 @@ pub async fn cluster_detail(
     })
 }
 
-fn statuses(live: &Live, cluster: &ClusterId, now: Timestamp) -> Vec<NodeStatus> {
+fn statuses(live: &NodeRegistry, cluster: &ClusterId, now: Timestamp) -> Vec<NodeStatus> {
     live.alive(now)
         .filter(|seen| seen.status.cluster == *cluster)
         .map(|seen| seen.status.clone())
@@ -300,8 +303,8 @@ pub async fn cordon(
     } else {
         "node.uncordon"
     };
-    let after = lock(&state.live).standing().stamp;
-    let standing: Option<Standing> = in_transaction!(state.store, tx => {
+    let after = lock(&state.live).admin_state().stamp;
+    let admin_state: Option<AdminState> = in_transaction!(state.store, tx => {
         revision_lock(&mut tx).await?;
         let changed = if cordoned {
             cordon_insert(&mut tx, node, &actor.name, now).await?
@@ -315,10 +318,10 @@ pub async fn cordon(
         tell(state, &mut tx, revision, now).await?;
         let state_of = |cordoned: bool| Some(serde_json::json!({ "cordoned": cordoned }));
         audit(&mut tx, actor, action, node, (state_of(!cordoned), state_of(cordoned)), now).await?;
-        Ok::<_, Error>(Some(standing(&mut tx, after).await?))
+        Ok::<_, Error>(Some(admin_state(&mut tx, after).await?))
     })?;
-    if let Some(standing) = standing {
-        lock(&state.live).set_standing(standing);
+    if let Some(admin_state) = admin_state {
+        lock(&state.live).set_admin_state(admin_state);
         state.outbox_wake.notify_one();
         state.planner_wake.notify_one();
         info!(%node, cordoned, %actor, "a node's work was changed");
@@ -346,8 +349,8 @@ pub async fn remove(
             return Err(EnrolError::AtWork { node, state }.into());
         }
     }
-    let after = lock(&state.live).standing().stamp;
-    let standing: Standing = in_transaction!(state.store, tx => {
+    let after = lock(&state.live).admin_state().stamp;
+    let admin_state: AdminState = in_transaction!(state.store, tx => {
         let revision = revision_next(&mut tx).await?;
         enrolment_remove(&mut tx, node, now).await?;
         certificate_revoke(&mut tx, node, now).await?;
@@ -358,11 +361,11 @@ pub async fn remove(
         tell(state, &mut tx, revision, now).await?;
         let before = serde_json::json!({ "cluster": detail.info.cluster, "state": detail.info.state });
         audit(&mut tx, actor, "node.remove", node, (Some(before), None), now).await?;
-        Ok::<_, Error>(standing(&mut tx, after).await?)
+        Ok::<_, Error>(admin_state(&mut tx, after).await?)
     })?;
     {
         let mut live = lock(&state.live);
-        live.set_standing(standing);
+        live.set_admin_state(admin_state);
         live.forget(node);
     }
     state.outbox_wake.notify_one();

@@ -24,8 +24,7 @@ use crate::jobs::change::{Told, step};
 use crate::jobs::webhooks;
 use crate::state::State;
 use crate::store::job::{
-    JobFilter, JobRow, job_by_key, job_get, job_insert, job_list, job_octets, job_page,
-    job_unsubmit,
+    JobFilter, JobRow, job_by_key, job_bytes, job_get, job_insert, job_list, job_page, job_unsubmit,
 };
 use crate::store::job_look::lane_count;
 use crate::store::{Constraint, StoreError, in_transaction};
@@ -399,7 +398,7 @@ pub async fn all(
     Ok(job_page(&mut *state.store.read().await?, filter, before, rows).await?)
 }
 
-/// What the app answered: the media type and the octets.
+/// What the app answered: the media type and the bytes.
 ///
 /// # Errors
 /// When the job has not ended, has no answer, or a store fails.
@@ -418,23 +417,23 @@ pub async fn result(
         reason: row.reason.clone(),
     };
     row.result_size.ok_or_else(missing)?;
-    let octets = match row.result_attempt {
+    let bytes = match row.result_attempt {
         Some(attempt) => {
             let object = JobObject::Result(attempt);
             state.artifacts.object_get(job, object).await?
         }
         None => {
-            let (_, text) = job_octets(&mut *state.store.read().await?, job).await?;
+            let (_, text) = job_bytes(&mut *state.store.read().await?, job).await?;
             decoded(text.ok_or_else(missing)?, "jobs.result")?
         }
     };
-    Ok((row.result_type.clone(), octets))
+    Ok((row.result_type.clone(), bytes))
 }
 
-/// What a column of octets holds.
+/// What a column of bytes holds.
 pub(crate) fn decoded(text: String, column: &str) -> Result<Bytes, StoreError> {
-    let octets = STANDARD.decode(text);
-    octets
+    let bytes = STANDARD.decode(text);
+    bytes
         .map(Bytes::from)
         .map_err(|e| StoreError::corrupt(column, e))
 }

@@ -258,7 +258,7 @@ async fn read_node(
     last
 }
 
-/// Cuts a stream of octets into lines that are [`LogLine`]s; others and overlong ones are dropped.
+/// Cuts a stream of bytes into lines that are [`LogLine`]s; others and overlong ones are dropped.
 struct Lines {
     rest: BytesMut,
     limit: usize,

@@ -54,8 +54,8 @@ impl Coded for RepositoryError {
 #[must_use]
 pub fn limited(mut tenant: TenantInfo, settings: &RepositorySettings) -> TenantInfo {
     let storage = &mut tenant.storage;
-    if storage.octets_limit == u64::MAX {
-        storage.octets_limit = settings.tenant_octets.as_bytes();
+    if storage.bytes_limit == u64::MAX {
+        storage.bytes_limit = settings.tenant_bytes.as_bytes();
     }
     if storage.versions_limit == u64::MAX {
         storage.versions_limit = settings.tenant_versions;

@@ -82,7 +82,7 @@ pub async fn put(
 ) -> Result<ScheduleInfo, Error> {
     let now = fdn_service::now();
     if schedule.input.len() > SCHEDULE_BODY_MAX {
-        let text = format!("input: at most {SCHEDULE_BODY_MAX} octets");
+        let text = format!("input: at most {SCHEDULE_BODY_MAX} bytes");
         return Err(JobError::Schedule(text).into());
     }
     let kind = schedule.content_type.as_deref().unwrap_or_default();

@@ -86,7 +86,7 @@ fn step(result: impl Into<String>, begin: Instant) -> ValidationStep {
 fn bounded(signature: &Signature) -> Result<(), SignatureError> {
     let payload = signature.payload.as_ref().map_or(0, Vec::len);
     if signature.text.len() > SIGNATURE_TEXT_MAX {
-        return Err(SignatureError::Unreadable("it is longer than 1024 octets"));
+        return Err(SignatureError::Unreadable("it is longer than 1024 bytes"));
     }
     if payload > PAYLOAD_MAX {
         return Err(SignatureError::Payload(

@@ -287,15 +287,15 @@ async fn read(
     mut response: reqwest::Response,
     most: usize,
 ) -> Result<(Bytes, bool), reqwest::Error> {
-    let mut octets = BytesMut::new();
+    let mut bytes = BytesMut::new();
     while let Some(piece) = response.chunk().await? {
-        let room = most - octets.len();
-        octets.extend_from_slice(&piece[..piece.len().min(room)]);
+        let room = most - bytes.len();
+        bytes.extend_from_slice(&piece[..piece.len().min(room)]);
         if piece.len() > room {
-            return Ok((octets.freeze(), true));
+            return Ok((bytes.freeze(), true));
         }
     }
-    Ok((octets.freeze(), false))
+    Ok((bytes.freeze(), false))
 }
 
 fn answer(

@@ -23,8 +23,8 @@ const TRIM: Duration = Duration::from_secs(600);
 ///
 /// # Errors
 /// When the batch is not one, or the database fails.
-pub async fn add(state: &State, octets: &[u8]) -> Result<UsageReceipt, Error> {
-    let batch: UsageSums = serde_json::from_slice(octets)
+pub async fn add(state: &State, bytes: &[u8]) -> Result<UsageReceipt, Error> {
+    let batch: UsageSums = serde_json::from_slice(bytes)
         .map_err(|e| Error::BadRequest(format!("a batch of sums of usage: {e}")))?;
     let now = fdn_service::now();
     let added: Result<UsageReceipt, Error> = in_transaction!(state.store, transaction => {
@@ -51,8 +51,8 @@ fn count(state: &State, sent: u64, receipt: UsageReceipt) {
 ///
 /// # Errors
 /// When the batch is not one, or the database fails.
-pub async fn store(state: &State, octets: &[u8]) -> Result<UsageReceipt, Error> {
-    let batch: UsageBatch = serde_json::from_slice(octets)
+pub async fn store(state: &State, bytes: &[u8]) -> Result<UsageReceipt, Error> {
+    let batch: UsageBatch = serde_json::from_slice(bytes)
         .map_err(|e| Error::BadRequest(format!("a batch of usage records: {e}")))?;
     let now = fdn_service::now();
     let stored: Result<UsageReceipt, Error> = in_transaction!(state.store, transaction => {

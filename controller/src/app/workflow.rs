@@ -2,8 +2,8 @@
 //!
 //! A workflow that brings what is current already changes nothing. What a deploy writes is written in one transaction, as with functions.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::api::{StagePlace, WorkflowDetail};
 use fdn_core::manifest::Manifest;
@@ -192,7 +192,7 @@ async fn store(
     let (now, ttl) = (fdn_service::now(), state.ttl_s());
     let row: AppRow = in_transaction!(state.store, tx => {
         let revision = revision_next(&mut tx).await?;
-        let first = first_holders(state, &mut tx, request.app, placed).await?;
+        let first = first_holders(state, &mut tx, request.app, (placed, &BTreeSet::new())).await?;
         let old = app_get(&mut tx, request.app).await?;
         holds(expected, old.as_ref())?;
         let version = version_write(&mut tx, request, definition, now).await?;
@@ -238,15 +238,15 @@ async fn version_write(
     now: Timestamp,
 ) -> Result<VersionNumber, Error> {
     let function = request.app.clone().into();
-    let octets = serde_json::to_vec(definition)
+    let bytes = serde_json::to_vec(definition)
         .map_err(|e| Error::Internal(format!("a workflow's definition: {e}")))?;
     let number = function_version_next(connection, request.tenant, &function, now).await?;
     let row = VersionRow {
         tenant: request.tenant,
         function,
         number,
-        digest: Digest::of(&octets),
-        size: octets.len() as u64,
+        digest: Digest::of(&bytes),
+        size: bytes.len() as u64,
         manifest: Manifest::default(),
         secrets: BTreeMap::new(),
         created_at: now,

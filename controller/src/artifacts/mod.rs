@@ -1,7 +1,7 @@
-//! The artifact store: components by the SHA-256 of their octets, in a local folder or an S3-compatible service.
+//! The artifact store: components by the SHA-256 of their bytes, in a local folder or an S3-compatible service.
 //!
 //! Nothing is written here before it was validated, and nothing is removed here but by the collector ([`crate::app::collect`]). An object appears whole or not at all: the local folder renames a finished file, the
-//! service completes a multipart upload. Writing the same artifact again replaces equal octets by equal octets, which also heals a
+//! service completes a multipart upload. Writing the same artifact again replaces equal bytes by equal bytes, which also heals a
 //! damaged object.
 
 mod compiled;
@@ -26,7 +26,7 @@ use crate::settings::ArtifactSettings;
 pub use objects::{JobObject, ObjectError};
 pub use packs::StoredPack;
 
-/// Octets of one part of a multipart upload; S3 wants at least 5 MiB for all but the last.
+/// Bytes of one part of a multipart upload; S3 wants at least 5 MiB for all but the last.
 const PART: usize = 8 << 20;
 
 /// An error of the artifact store.
@@ -95,7 +95,7 @@ pub enum Span {
     From(u64),
     /// From an offset up to, not including, another.
     Between(u64, u64),
-    /// The last octets.
+    /// The last bytes.
     Last(u64),
 }
 
@@ -103,12 +103,12 @@ pub enum Span {
 pub struct Artifact {
     /// Its whole size.
     pub size: u64,
-    /// The first octet that comes.
+    /// The first byte that comes.
     pub start: u64,
-    /// The octet after the last that comes.
+    /// The byte after the last that comes.
     pub end: u64,
-    /// The octets.
-    pub octets: BoxStream<'static, Result<Bytes, ArtifactError>>,
+    /// The bytes.
+    pub bytes: BoxStream<'static, Result<Bytes, ArtifactError>>,
 }
 
 /// A handle on the artifact store.
@@ -250,7 +250,7 @@ impl Artifacts {
             ..GetOptions::default()
         };
         let found = self.store.get_opts(key, options).await.map_err(failed)?;
-        let octets = found.into_stream().map(move |piece| {
+        let bytes = found.into_stream().map(move |piece| {
             piece.map_err(|source| ArtifactError::Failed {
                 action: "read",
                 digest,
@@ -261,7 +261,7 @@ impl Artifacts {
             size,
             start,
             end,
-            octets: octets.boxed(),
+            bytes: bytes.boxed(),
         })
     }
 

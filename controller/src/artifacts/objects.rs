@@ -68,10 +68,10 @@ impl Artifacts {
         &self,
         job: JobId,
         object: JobObject,
-        octets: Bytes,
+        bytes: Bytes,
     ) -> Result<(), ObjectError> {
         let key = self.object(job, object);
-        let put = self.store.put(&key, PutPayload::from_bytes(octets)).await;
+        let put = self.store.put(&key, PutPayload::from_bytes(bytes)).await;
         put.map(drop).map_err(|source| ObjectError {
             action: "write",
             job,

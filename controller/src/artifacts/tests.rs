@@ -8,9 +8,9 @@ mod fake_s3;
 use crate::settings::S3Settings;
 
 /// The first incarnation of an artifact.
-fn object(octets: &[u8]) -> Object {
+fn object(bytes: &[u8]) -> Object {
     Object {
-        digest: Digest::of(octets),
+        digest: Digest::of(bytes),
         name: String::new(),
     }
 }
@@ -54,35 +54,35 @@ async fn read(
     span: Option<Span>,
 ) -> Result<Vec<u8>, ArtifactError> {
     let artifact = artifacts.get(object, span).await?;
-    let pieces: Vec<Bytes> = artifact.octets.try_collect().await?;
-    let octets = pieces.concat();
-    assert_eq!(octets.len() as u64, artifact.end - artifact.start);
-    Ok(octets)
+    let pieces: Vec<Bytes> = artifact.bytes.try_collect().await?;
+    let bytes = pieces.concat();
+    assert_eq!(bytes.len() as u64, artifact.end - artifact.start);
+    Ok(bytes)
 }
 
-fn write(folder: &Path, octets: &[u8]) -> PathBuf {
+fn write(folder: &Path, bytes: &[u8]) -> PathBuf {
     let path = folder.join("upload");
-    std::fs::write(&path, octets).expect("written");
+    std::fs::write(&path, bytes).expect("written");
     path
 }
 
 async fn what_is_put_comes_back_whole_and_in_spans(folder: &Path, artifacts: &Artifacts) {
     // Two whole parts and a piece of a third.
-    let octets: Vec<u8> = (0..2 * PART + 100).map(|i| (i % 251) as u8).collect();
-    for octets in [&octets[..], b"small"] {
-        let object = object(octets);
-        let file = write(folder, octets);
+    let bytes: Vec<u8> = (0..2 * PART + 100).map(|i| (i % 251) as u8).collect();
+    for bytes in [&bytes[..], b"small"] {
+        let object = object(bytes);
+        let file = write(folder, bytes);
         artifacts.put(&object, &file).await.expect("put");
         artifacts.put(&object, &file).await.expect("put again");
         assert!(artifacts.exists(&object).await.expect("exists"));
-        assert_eq!(read(artifacts, &object, None).await.expect("read"), octets);
-        let last = octets.len() - 2;
+        assert_eq!(read(artifacts, &object, None).await.expect("read"), bytes);
+        let last = bytes.len() - 2;
         for (span, expected) in [
-            (Span::From(2), &octets[2..]),
-            (Span::Between(1, 3), &octets[1..3]),
-            (Span::Between(2, u64::MAX), &octets[2..]),
-            (Span::Last(2), &octets[last..]),
-            (Span::Last(u64::MAX), octets),
+            (Span::From(2), &bytes[2..]),
+            (Span::Between(1, 3), &bytes[1..3]),
+            (Span::Between(2, u64::MAX), &bytes[2..]),
+            (Span::Last(2), &bytes[last..]),
+            (Span::Last(u64::MAX), bytes),
         ] {
             assert_eq!(
                 read(artifacts, &object, Some(span)).await.expect("span"),
@@ -90,7 +90,7 @@ async fn what_is_put_comes_back_whole_and_in_spans(folder: &Path, artifacts: &Ar
                 "{span:?}"
             );
         }
-        let beyond = read(artifacts, &object, Some(Span::From(octets.len() as u64))).await;
+        let beyond = read(artifacts, &object, Some(Span::From(bytes.len() as u64))).await;
         assert!(matches!(beyond, Err(ArtifactError::Range(_))));
     }
 }
@@ -160,9 +160,9 @@ async fn packs_are_listed_with_their_marks_and_go_with_them(folder: &Path, artif
     }
     let (first, name) = (&heads[0].engine, heads[0].pack);
     let found = artifacts.pack_get(first, &name).await.expect("there");
-    let pieces: Vec<Bytes> = found.octets.try_collect().await.expect("read");
-    let octets = pieces.concat();
-    let (line, pack) = octets.split_at(octets.len() - 9);
+    let pieces: Vec<Bytes> = found.bytes.try_collect().await.expect("read");
+    let bytes = pieces.concat();
+    let (line, pack) = bytes.split_at(bytes.len() - 9);
     assert_eq!(pack, b"functions");
     let read: PackHead = serde_json::from_slice(line).expect("a head");
     assert_eq!(read, heads[0]);

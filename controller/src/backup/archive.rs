@@ -36,7 +36,7 @@ impl<R: Read> Counted<R> {
     /// What was read, unless it was what `part` says.
     fn differs(self, part: &Part) -> Option<String> {
         if self.size != part.size {
-            return Some(format!("{} octets instead of {}", self.size, part.size));
+            return Some(format!("{} bytes instead of {}", self.size, part.size));
         }
         let found = self.digest.finish();
         (found != part.sha256).then(|| format!("{found} instead of {}", part.sha256))
@@ -90,9 +90,9 @@ impl Spooled {
 }
 
 impl Write for Spooled {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(octets)?;
-        self.digest.update(&octets[..written]);
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.digest.update(&bytes[..written]);
         self.size += written as u64;
         Ok(written)
     }
@@ -124,12 +124,12 @@ impl<W: Write> Packer<W> {
     }
 
     /// Adds a part that is in memory.
-    pub(super) fn whole(&mut self, name: &str, octets: &[u8]) -> Result<(), BackupError> {
+    pub(super) fn whole(&mut self, name: &str, bytes: &[u8]) -> Result<(), BackupError> {
         let part = Part {
-            size: octets.len() as u64,
-            sha256: Digest::of(octets),
+            size: bytes.len() as u64,
+            sha256: Digest::of(bytes),
         };
-        self.add(name, &part, octets)
+        self.add(name, &part, bytes)
     }
 
     /// Adds a part; an error if `source` is not what `part` says.
@@ -322,12 +322,12 @@ fn small<R: Read>(
     if entry.size() > most {
         return Err(BackupError::Damaged(format!("{name} is too large")));
     }
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     entry
         .take(most)
-        .read_to_end(&mut octets)
+        .read_to_end(&mut bytes)
         .map_err(BackupError::damaged(name))?;
-    Ok(octets)
+    Ok(bytes)
 }
 
 /// Hands the next part on and looks whether it is what was written.
@@ -340,7 +340,7 @@ fn part<R: Read>(
     let entry = next(entries, name)?;
     if entry.size() != part.size {
         return Err(BackupError::Damaged(format!(
-            "{name} has {} octets instead of {}",
+            "{name} has {} bytes instead of {}",
             entry.size(),
             part.size
         ))

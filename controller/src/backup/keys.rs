@@ -20,7 +20,7 @@ const MASTER_KEY: &str = "master.key";
 /// The first user's password: nothing is sealed with it, and scripts of an installation may read it.
 const PASSWORD: &str = "admin.password";
 
-/// Most octets of a key file.
+/// Most bytes of a key file.
 pub(super) const KEY_MAX: u64 = 64 << 10;
 
 /// A key of an installation.
@@ -78,10 +78,10 @@ pub(super) fn gather(settings: &Settings, wanted: KeysWanted) -> Result<Gathered
         };
         match text {
             Some(text) if wanted == KeysWanted::With => {
-                let octets = text.expose().as_bytes();
+                let bytes = text.expose().as_bytes();
                 let part = Part {
-                    size: octets.len() as u64,
-                    sha256: Digest::of(octets),
+                    size: bytes.len() as u64,
+                    sha256: Digest::of(bytes),
                 };
                 let name = key.name.to_owned();
                 gathered.inside.push((KeyPart { name, part }, text));

@@ -46,7 +46,7 @@ pub struct Manifest {
 /// Size and digest of a part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// Octets.
+    /// Bytes.
     pub size: u64,
     /// Their digest.
     pub sha256: Digest,
@@ -91,8 +91,9 @@ pub struct TablePart {
 pub struct ObjectsPart {
     /// How many there are.
     pub count: u64,
-    /// Their octets together.
-    pub octets: u64,
+    /// Their bytes together.
+    #[serde(alias = "octets")]
+    pub bytes: u64,
     /// Size and digest of the list.
     #[serde(flatten)]
     pub part: Part,
@@ -206,7 +207,7 @@ mod tests {
             tables: Vec::new(),
             objects: ObjectsPart {
                 count: 0,
-                octets: 0,
+                bytes: 0,
                 part,
             },
         }

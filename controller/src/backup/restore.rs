@@ -26,8 +26,8 @@ use crate::store::copy::{
 use crate::store::secret::data_key_counts;
 use crate::store::{MIGRATOR, Store, StoreError, in_transaction};
 
-/// Octets of rows that are written at a time.
-const BATCH_OCTETS: usize = 1 << 20;
+/// Bytes of rows that are written at a time.
+const BATCH_BYTES: usize = 1 << 20;
 
 /// Restores an archive into an empty database and an empty artifact store, and brings it up to this release's schema. Nothing is written before all of
 /// the archive was read and found whole; what breaks off later takes back what it wrote. One that was killed could not: objects of the archive that are in
@@ -312,7 +312,7 @@ impl Loading<'_> {
             .tx
             .as_mut()
             .ok_or_else(|| wrong("it comes too early"))?;
-        let (mut rows, mut octets, mut count) = (Vec::new(), 0, 0);
+        let (mut rows, mut bytes, mut count) = (Vec::new(), 0, 0);
         for line in BufReader::new(source).lines() {
             let line = line.map_err(BackupError::damaged(name))?;
             let row: Vec<serde_json::Value> =
@@ -321,12 +321,12 @@ impl Loading<'_> {
                 return Err(wrong("a row has too few or too many values").into());
             }
             rows.push(row);
-            octets += line.len();
+            bytes += line.len();
             count += 1;
-            if rows.len() >= table.rows_max() || octets >= BATCH_OCTETS {
+            if rows.len() >= table.rows_max() || bytes >= BATCH_BYTES {
                 self.handle.block_on(row_insert(tx, &table, &rows))?;
                 rows.clear();
-                octets = 0;
+                bytes = 0;
             }
         }
         self.handle.block_on(row_insert(tx, &table, &rows))?;
@@ -357,11 +357,11 @@ impl Loading<'_> {
             What::JobInput { job } => (*job, JobObject::Input),
             What::JobResult { job, attempt } => (*job, JobObject::Result(*attempt)),
         };
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         source
-            .read_to_end(&mut octets)
+            .read_to_end(&mut bytes)
             .map_err(BackupError::damaged("an object of a job"))?;
-        let put = self.artifacts.object_put(job.0, job.1, octets.into());
+        let put = self.artifacts.object_put(job.0, job.1, bytes.into());
         Ok(self.handle.block_on(put)?)
     }
 

@@ -159,7 +159,7 @@ impl Writing {
     /// Writes the list of objects, and what jobs keep: that goes when its job does, artifacts stay.
     fn objects(&self, connection: &mut AnyConnection) -> Result<ObjectsPart, Error> {
         let mut list = Spooled::create(&self.spooled(OBJECTS))?;
-        let (mut count, mut octets) = (0, 0);
+        let (mut count, mut bytes) = (0, 0);
         let mut artifacts = artifact_stream(connection);
         while let Some(used) = self.handle.block_on(artifacts.try_next())? {
             list.line(&Item {
@@ -170,7 +170,7 @@ impl Writing {
                 },
             })?;
             count += 1;
-            octets += used.size;
+            bytes += used.size;
         }
         drop(artifacts);
         let mut jobs = job_object_stream(connection);
@@ -188,7 +188,7 @@ impl Writing {
                 file.write_all(&found)
                     .map_err(BackupError::file("the spool", "written"))?;
                 let part = file.finish()?;
-                octets += part.size;
+                bytes += part.size;
                 list.line(&Item {
                     what: What::of_job(job, object),
                     part,
@@ -197,7 +197,7 @@ impl Writing {
         }
         Ok(ObjectsPart {
             count,
-            octets,
+            bytes,
             part: list.finish()?,
         })
     }
@@ -231,8 +231,8 @@ impl Writing {
         keys: impl Iterator<Item = (&'k KeyPart, &'k [u8])>,
     ) -> Result<W, Error> {
         let mut packer = Packer::begin(out, manifest)?;
-        for (key, octets) in keys {
-            packer.whole(&format!("keys/{}", key.name), octets)?;
+        for (key, bytes) in keys {
+            packer.whole(&format!("keys/{}", key.name), bytes)?;
         }
         for table in &manifest.tables {
             let name = format!("tables/{}.jsonl", table.table.name);
@@ -273,12 +273,12 @@ impl Writing {
         if found.size != part.size {
             return Err(BackupError::Spoilt {
                 what: object.digest.to_string(),
-                problem: format!("{} octets instead of {}", found.size, part.size),
+                problem: format!("{} bytes instead of {}", found.size, part.size),
             }
             .into());
         }
-        let octets = StreamReader::new(found.octets.map(|piece| piece.map_err(io::Error::other)));
-        let source = SyncIoBridge::new_with_handle(octets, self.handle.clone());
+        let bytes = StreamReader::new(found.bytes.map(|piece| piece.map_err(io::Error::other)));
+        let source = SyncIoBridge::new_with_handle(bytes, self.handle.clone());
         packer
             .add(name, part, source)
             .map_err(|error| match error {

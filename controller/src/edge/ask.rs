@@ -18,7 +18,7 @@ use crate::Error;
 /// The longest silence of a node that is asked: a log may have nothing to tell for long.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// Octets of a node's answers that may be on their way before anybody reads them: of one, and of all on a connection.
+/// Bytes of a node's answers that may be on their way before anybody reads them: of one, and of all on a connection.
 type Windows = (u32, u32);
 /// Of calls, which are read as they come.
 const OF_CALLS: Windows = (2 << 20, 16 << 20);

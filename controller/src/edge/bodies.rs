@@ -19,23 +19,23 @@ use crate::settings::EdgeSettings;
 /// What bodies share.
 #[derive(Debug)]
 pub(super) struct Bodies {
-    /// Octets that may still be kept.
+    /// Bytes that may still be kept.
     room: Arc<Semaphore>,
     /// How long one may take to come.
     patience: Duration,
 }
 
-/// A body that came; its octets count for as long as it is kept.
+/// A body that came; its bytes count for as long as it is kept.
 pub(super) struct Taken {
-    pub(super) octets: Bytes,
+    pub(super) bytes: Bytes,
     _counted: Counted,
     _turn: OwnedSemaphorePermit,
 }
 
-/// Octets that are kept.
+/// Bytes that are kept.
 struct Counted {
     permit: Option<OwnedSemaphorePermit>,
-    octets: i64,
+    bytes: i64,
     gauge: IntGauge,
 }
 
@@ -52,7 +52,7 @@ impl Counted {
             none => *none = Some(more),
         }
         let by = i64::try_from(by).unwrap_or(i64::MAX);
-        self.octets += by;
+        self.bytes += by;
         self.gauge.add(by);
         true
     }
@@ -60,7 +60,7 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.gauge.sub(self.octets);
+        self.gauge.sub(self.bytes);
     }
 }
 
@@ -109,25 +109,25 @@ impl Bodies {
         let turn = turn.map_err(|_| later("the connection is over"))?;
         let mut counted = Counted {
             permit: None,
-            octets: 0,
+            bytes: 0,
             gauge,
         };
-        let mut octets = BytesMut::new();
+        let mut bytes = BytesMut::new();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|e| Error::BadRequest(format!("the body broke off: {e}")))?;
             let Ok(piece) = frame.into_data() else {
                 continue;
             };
-            if octets.len() + piece.len() > limit.as_usize() {
+            if bytes.len() + piece.len() > limit.as_usize() {
                 return Err(Error::BodyTooLarge(limit));
             }
             if !counted.grow(&self.room, piece.len()) {
                 return Err(later("the bodies of all machines fill edge.bodies_size"));
             }
-            octets.extend_from_slice(&piece);
+            bytes.extend_from_slice(&piece);
         }
         Ok(Taken {
-            octets: octets.freeze(),
+            bytes: bytes.freeze(),
             _counted: counted,
             _turn: turn,
         })
@@ -161,7 +161,7 @@ mod tests {
     }
 
     fn gauge() -> IntGauge {
-        IntGauge::new("octets", "of bodies").expect("a gauge")
+        IntGauge::new("bytes", "of bodies").expect("a gauge")
     }
 
     fn body(size: usize) -> Full<Bytes> {
@@ -174,13 +174,13 @@ mod tests {
         let limit = ByteSize::from_bytes(80);
         let take = |size| bodies.take(body(size), limit, &turns, gauge.clone());
         let kept = take(70).await.expect("room");
-        assert_eq!((kept.octets.len(), gauge.get()), (70, 70));
+        assert_eq!((kept.bytes.len(), gauge.get()), (70, 70));
         assert!(matches!(take(81).await, Err(Error::BodyTooLarge(_))));
         assert!(matches!(take(31).await, Err(Error::TooMany { .. })));
-        assert_eq!(take(30).await.expect("room").octets.len(), 30);
+        assert_eq!(take(30).await.expect("room").bytes.len(), 30);
         drop(kept);
         assert_eq!(gauge.get(), 0);
-        assert_eq!(take(80).await.expect("room").octets.len(), 80);
+        assert_eq!(take(80).await.expect("room").bytes.len(), 80);
     }
 
     #[tokio::test]

@@ -138,9 +138,9 @@ impl Change {
         }
     }
 
-    /// Octets that it takes, about.
+    /// Bytes that it takes, about.
     #[must_use]
-    pub fn octets(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         match self {
             Self::App(app) => app.frame.len() + app.gone.len(),
             Self::Fleet(_) => 4096,

@@ -1,4 +1,4 @@
-//! Keeps the book current: from the messages that controllers send each other, and from the database for what no message told.
+//! Keeps the change log current: from the messages that controllers send each other, and from the database for what no message told.
 //!
 //! The database has the last word. It is read whole at the start. What is newer than it was then is read when its revision has moved and no message said
 //! so within `edge.refresh` (the broker is away, or a message was lost or could not be taken), and when the broker's connection was lost. What no message showed to be missing, such as half of a
@@ -51,7 +51,7 @@ async fn hear_once(state: &State, name: &NodeId) {
     match state.broker.subscribe(subscription).await {
         Ok(mut deliveries) => {
             // What was said before this queue was there is in the database alone.
-            lock(&state.edge.book).doubt();
+            lock(&state.edge.change_log).doubt();
             while let Some(delivery) = deliveries.next().await {
                 take(state, delivery);
             }
@@ -78,11 +78,11 @@ fn take(state: &State, delivery: Delivery) {
         );
         count("refused");
         // The database has it, in words that this release reads.
-        lock(&state.edge.book).doubt();
+        lock(&state.edge.change_log).doubt();
         return delivery.reject();
     }
     let at = load::revision_of(&envelope.message);
-    if at.is_some_and(|at| at <= lock(&state.edge.book).read()) {
+    if at.is_some_and(|at| at <= lock(&state.edge.change_log).read()) {
         count("stale");
         return delivery.ack();
     }
@@ -94,7 +94,7 @@ fn take(state: &State, delivery: Delivery) {
         Ok(None) => {
             warn!(kind, "a message that is no change goes to the dead letters");
             count("refused");
-            lock(&state.edge.book).doubt();
+            lock(&state.edge.change_log).doubt();
             return delivery.reject();
         }
         Err(error) => {
@@ -105,7 +105,7 @@ fn take(state: &State, delivery: Delivery) {
                 "a change cannot be read; the database is asked"
             );
             count("refused");
-            lock(&state.edge.book).doubt();
+            lock(&state.edge.change_log).doubt();
             return delivery.ack();
         }
     };
@@ -113,7 +113,7 @@ fn take(state: &State, delivery: Delivery) {
         let now = fdn_service::now();
         state.edge.machines.revoke(&fleet.fleet.revoked, now);
     }
-    let new = lock(&state.edge.book).take(change);
+    let new = lock(&state.edge.change_log).take(change);
     count(if new { "used" } else { "stale" });
     delivery.ack();
     if new {
@@ -124,7 +124,7 @@ fn take(state: &State, delivery: Delivery) {
 /// What was seen of the database, and what of it is done.
 #[derive(Debug, Default)]
 struct Seen {
-    /// The revision at which the database was found ahead of the book.
+    /// The revision at which the database was found ahead of the change log.
     ahead: Option<Revision>,
     /// The number of the last change then.
     last: u64,
@@ -164,38 +164,42 @@ pub(super) async fn refresh(state: Arc<State>, shutdown: CancellationToken) {
 }
 
 async fn look(state: &Arc<State>, seen: &mut Seen) -> Result<(), Error> {
-    let sure = lock(&state.edge.book).sure();
+    let sure = lock(&state.edge.change_log).sure();
     let (present, waits) = load::present(state, sure).await?;
     let counters = state.broker.counters();
     // A queue that has just been bound may have missed a part of a revision.
     let losses = counters.reconnects + counters.replaced + counters.bound;
     let (held, loaded, doubtful) = {
-        let mut book = lock(&state.edge.book);
-        let quiet = std::mem::replace(&mut seen.last, book.last()) == book.last();
-        if quiet && !waits && book.is_loaded() && book.revision() == present {
+        let mut change_log = lock(&state.edge.change_log);
+        let quiet = std::mem::replace(&mut seen.last, change_log.last()) == change_log.last();
+        if quiet && !waits && change_log.is_loaded() && change_log.revision() == present {
             // Machines hear of it with their next heartbeat.
-            book.rest();
+            change_log.rest();
         }
-        (book.revision(), book.is_loaded(), book.is_doubtful())
+        (
+            change_log.revision(),
+            change_log.is_loaded(),
+            change_log.is_doubtful(),
+        )
     };
     let lost = std::mem::replace(&mut seen.losses, losses) != losses;
     // A message may be on its way: only what was not told by the next look is missing.
     let missing = held < present && seen.ahead.is_some_and(|ahead| held < ahead);
     seen.ahead = (held < present).then_some(present);
     if lost {
-        lock(&state.edge.book).doubt();
+        lock(&state.edge.change_log).doubt();
     }
     let rested = seen.rested.is_none_or(|at| Instant::now() >= at);
     if !loaded || (rested && (missing || lost || doubtful)) {
         let (doubts, read) = {
-            let book = lock(&state.edge.book);
-            (book.doubts(), book.read())
+            let change_log = lock(&state.edge.change_log);
+            (change_log.doubts(), change_log.read())
         };
         let began = Instant::now();
         // Nothing of before that can have been missed: what is not newer than what is held changes nothing.
         let newer = load::newer(state, read).await?;
         seen.rested = Some(Instant::now() + rest_after(began.elapsed()));
-        let new = lock(&state.edge.book).load(newer, doubts);
+        let new = lock(&state.edge.change_log).load(newer, doubts);
         if loaded && new {
             state.metrics.edge.refreshed.inc();
         }
@@ -207,7 +211,7 @@ async fn look(state: &Arc<State>, seen: &mut Seen) -> Result<(), Error> {
     if seen.told_used.is_none_or(due) {
         let used = load::used(state).await?;
         seen.told_used = Some(Instant::now());
-        if lock(&state.edge.book).used(used) {
+        if lock(&state.edge.change_log).used(used) {
             show(state);
         }
     }
@@ -256,14 +260,14 @@ pub(super) async fn revoke(state: &State, now: Timestamp) -> Result<(), Error> {
 
 /// Wakes the feeds, and shows how far they can be.
 pub(super) fn show(state: &State) {
-    let (revision, octets) = {
-        let book = lock(&state.edge.book);
-        state.edge.changed.show(&book);
-        (book.revision(), book.octets())
+    let (revision, bytes) = {
+        let change_log = lock(&state.edge.change_log);
+        state.edge.changed.show(&change_log);
+        (change_log.revision(), change_log.bytes())
     };
     let gauge = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     state.metrics.edge.revision.set(gauge(revision.get()));
-    state.metrics.edge.history_bytes.set(gauge(octets as u64));
+    state.metrics.edge.history_bytes.set(gauge(bytes as u64));
 }
 
 /// How often this controller gets a new certificate: also to hear of the network's authorities, which it costs nothing more to look for.

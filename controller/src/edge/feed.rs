@@ -1,6 +1,6 @@
 //! One machine's feed: a body that is made as fast as its reader takes it.
 //!
-//! A feed has no queue of its own. It holds the number of the last change that it was told and looks into the book for what follows when its
+//! A feed has no queue of its own. It holds the number of the last change that it was told and looks into the change log for what follows when its
 //! connection has room; what a slow reader missed for too long is no more there, and it gets a snapshot instead.
 
 use std::collections::VecDeque;
@@ -14,8 +14,8 @@ use fdn_service::CancellationToken;
 use futures::Stream;
 use tokio::sync::watch;
 
-use super::book::{Next, Piece, Start};
 use super::change::encode;
+use super::change_log::{Next, Piece, Start};
 use super::load::cannot_write;
 use super::machines::Counted;
 use crate::Error;
@@ -71,9 +71,9 @@ pub(super) fn body(
         _counted: counted,
     };
     let (start, anyway) = {
-        let book = lock(&feed.state.edge.book);
-        feed.ahead = (since > book.sure()).then_some(since);
-        (book.start(since), book.anyway(&feed.machine))
+        let change_log = lock(&feed.state.edge.change_log);
+        feed.ahead = (since > change_log.sure()).then_some(since);
+        (change_log.start(since), change_log.anyway(&feed.machine))
     };
     match start {
         Start::Resume(told) => {
@@ -95,9 +95,9 @@ impl Feed {
         let snapshots = &self.state.metrics.edge.snapshots;
         snapshots.with_label_values(&[why]).inc();
         let (all, revision) = {
-            let book = lock(&self.state.edge.book);
-            self.told = book.last();
-            (book.snapshot(&self.machine), book.sure())
+            let change_log = lock(&self.state.edge.change_log);
+            self.told = change_log.last();
+            (change_log.snapshot(&self.machine), change_log.sure())
         };
         (self.ahead, self.due) = (None, false);
         self.push(&Frame::Snapshot(revision))?;
@@ -105,16 +105,16 @@ impl Feed {
         self.push(&Frame::At(revision))
     }
 
-    /// The next octets; nothing when the feed ends.
+    /// The next bytes; nothing when the feed ends.
     async fn next(&mut self) -> Option<Result<Bytes, Error>> {
         loop {
             if self.end.is_cancelled() {
                 return None;
             }
             match self.pending.pop_front() {
-                Some(Piece::Frame(octets)) => {
+                Some(Piece::Frame(bytes)) => {
                     self.state.metrics.edge.frames.inc();
-                    return Some(Ok(octets));
+                    return Some(Ok(bytes));
                 }
                 Some(Piece::Change(change)) => {
                     self.state.metrics.edge.frames.inc();
@@ -131,8 +131,8 @@ impl Feed {
     }
 
     fn push(&mut self, frame: &Frame) -> Result<(), Error> {
-        let octets = frame.encode().map_err(cannot_write)?;
-        self.pending.push_back(Piece::Frame(octets.into()));
+        let bytes = frame.encode().map_err(cannot_write)?;
+        self.pending.push_back(Piece::Frame(bytes.into()));
         Ok(())
     }
 
@@ -140,9 +140,14 @@ impl Feed {
     fn look(&mut self) -> Result<bool, Error> {
         self.changed.mark_unchanged();
         let (next, last, revision, floor) = {
-            let book = lock(&self.state.edge.book);
-            let next = book.next(&self.machine, self.told, BATCH);
-            (next, book.last(), book.sure(), book.floor())
+            let change_log = lock(&self.state.edge.change_log);
+            let next = change_log.next(&self.machine, self.told, BATCH);
+            (
+                next,
+                change_log.last(),
+                change_log.sure(),
+                change_log.floor(),
+            )
         };
         if self.ahead.is_some_and(|since| since < floor) {
             // What it was told elsewhere came and went before this controller heard of it.

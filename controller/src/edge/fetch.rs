@@ -1,13 +1,13 @@
 //! Which artifacts a node may fetch: those of what its cluster is told to serve, in all forms and in every version with a share of calls.
 //!
-//! The book knows that at once. Whoever it does not let on is looked for in the database, which knows more: what this controller has not heard of yet and
+//! The change log knows that at once. Whoever it does not let on is looked for in the database, which knows more: what this controller has not heard of yet and
 //! another one told the node, and the older versions of apps, which a controller forgets when it stops. What is left is none of the node's business.
 
 use fdn_core::enrol::Machine;
 use fdn_core::{AppName, ClusterId, Digest};
 use sqlx::AnyConnection;
 
-use super::book::Fetch;
+use super::change_log::Fetch;
 use super::judge::{self, Refusal};
 use super::requests::refused;
 use crate::Error;
@@ -17,7 +17,7 @@ use crate::store::StoreError;
 use crate::store::app::{app_get, app_list_with_digest};
 use crate::store::policy::gateway_get;
 
-/// Apps with one artifact that are looked at. A component that more apps have is fetched again when the book has heard of the app that it is wanted for.
+/// Apps with one artifact that are looked at. A component that more apps have is fetched again when the change log has heard of the app that it is wanted for.
 const APPS: u32 = 32;
 
 /// Lets a node on to an artifact.
@@ -31,7 +31,7 @@ pub(super) async fn may(
     digest: &Digest,
 ) -> Result<(), Error> {
     judge::node(machine, what).map_err(|why| refused(state, machine, why))?;
-    let known = lock(&state.edge.book).may_fetch(digest, &machine.cluster);
+    let known = lock(&state.edge.change_log).may_fetch(digest, &machine.cluster);
     let may = match known {
         Fetch::Yes => Fetch::Yes,
         no => stored(state, &machine.cluster, digest, no).await?,
@@ -54,7 +54,7 @@ pub(super) async fn may(
     }
 }
 
-/// The database's word on what the book does not let a cluster have.
+/// The database's word on what the change log does not let a cluster have.
 async fn stored(
     state: &State,
     cluster: &ClusterId,
@@ -65,8 +65,8 @@ async fn stored(
     let had = app_list_with_digest(&mut tx, digest, cluster, APPS).await?;
     let mut may = if had.is_empty() { known } else { Fetch::Gone };
     for (app, revision) in had {
-        // Of what it has heard the book has judged.
-        let unheard = lock(&state.edge.book).revision_of(&app) < revision;
+        // Of what it has heard the change log has judged.
+        let unheard = lock(&state.edge.change_log).revision_of(&app) < revision;
         if unheard && serves(&mut tx, &app, cluster, digest).await? {
             may = Fetch::Yes;
             break;

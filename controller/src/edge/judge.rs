@@ -5,7 +5,7 @@ use fdn_core::enrol::{LeaseRequest, Machine, Role};
 use fdn_core::message::Message;
 use fdn_core::usage::{UsageBatch, UsageSums};
 
-use crate::reconcile::live::Standing;
+use crate::reconcile::node_registry::AdminState;
 
 /// Why something is not the machine's to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,9 +61,9 @@ pub fn report(
 ///
 /// # Errors
 /// When it joined with other hosts.
-pub fn addresses(standing: &Standing, message: &Message) -> Result<(), Refusal> {
+pub fn addresses(admin_state: &AdminState, message: &Message) -> Result<(), Refusal> {
     match message {
-        Message::NodeStatus(status) => is_own(standing.is_at_home(status), ELSEWHERE),
+        Message::NodeStatus(status) => is_own(admin_state.is_at_home(status), ELSEWHERE),
         _ => Ok(()),
     }
 }
@@ -190,29 +190,29 @@ mod tests {
 
     #[test]
     fn a_node_is_reached_where_it_joined() {
-        use crate::reconcile::live::Hosts;
+        use crate::reconcile::node_registry::Hosts;
 
         let status = crate::fixture::status("a", "eu");
-        let standing = |gateway, admin| Standing {
+        let admin_state = |gateway, admin| AdminState {
             enrolled: [(status.node.clone(), Hosts::of(gateway, admin))].into(),
-            ..Standing::default()
+            ..AdminState::default()
         };
         let said = Message::NodeStatus(Box::new(status.clone()));
         let port = |mut at: std::net::SocketAddr| {
             at.set_port(at.port() ^ 1);
             at
         };
-        let here = standing(port(status.gateway), port(status.admin));
+        let here = admin_state(port(status.gateway), port(status.admin));
         assert_eq!(addresses(&here, &said), Ok(()));
         let other: std::net::SocketAddr = "192.0.2.99:80".parse().expect("address");
         for moved in [
-            standing(other, status.admin),
-            standing(status.gateway, other),
+            admin_state(other, status.admin),
+            admin_state(status.gateway, other),
         ] {
             let refused = addresses(&moved, &said).expect_err("elsewhere");
             assert_eq!(refused.what, "address");
         }
-        assert_eq!(addresses(&Standing::default(), &said), Ok(()), "unknown");
+        assert_eq!(addresses(&AdminState::default(), &said), Ok(()), "unknown");
     }
 
     #[test]

@@ -8,8 +8,8 @@ use fdn_core::message::{AppDesired, Message};
 use fdn_core::policy::quota::AppUsed;
 use fdn_core::{Revision, SecretName};
 
-use super::book::Loaded;
 use super::change::{AppEntry, BindingsEntry, Change, FleetEntry};
+use super::change_log::Loaded;
 use super::view;
 use crate::Error;
 use crate::app::secrets;

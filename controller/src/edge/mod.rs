@@ -10,9 +10,9 @@
 //! | [`judge`] | what a machine may say and take |
 //! | [`ask`] | asking nodes in turn: logs, calls, jobs |
 //! | `bodies`, `pace` | what they send, within bounds; how slowly they may read |
-//! | [`book`], [`change`], [`used`], `view` | what machines are to be told, by revision |
+//! | [`change_log`], [`change`], [`used`], `view` | what machines are to be told, by revision |
 //! | `feed`, `pulse` | one machine's feed; the heartbeat of all |
-//! | `load`, `changes` | how the book is read from the database, and kept current |
+//! | `load`, `changes` | how the change log is read from the database, and kept current |
 //! | `reports` | what machines report, taken in |
 //!
 //! Broker, database and the network's secrets stay behind this listener: no machine holds what opens them.
@@ -20,8 +20,8 @@
 mod acquaint;
 pub mod ask;
 mod bodies;
-pub mod book;
 pub mod change;
+pub mod change_log;
 mod changes;
 mod feed;
 mod fetch;
@@ -54,11 +54,11 @@ use crate::app::authority::own_certificate;
 use crate::settings::EdgeSettings;
 use crate::state::State;
 use bodies::Bodies;
-use book::{Book, Limits};
+use change_log::{ChangeLog, Limits};
 pub use machines::Machines;
 use pulse::Pulse;
 
-/// The number of the book's last change for machines of each role: what changes for DNS servers every second wakes no node.
+/// The number of the change log's last change for machines of each role: what changes for DNS servers every second wakes no node.
 #[derive(Default)]
 pub struct Changed {
     node: watch::Sender<u64>,
@@ -76,9 +76,9 @@ impl Changed {
     }
 
     /// Wakes those for whom something changed.
-    pub fn show(&self, book: &Book) {
+    pub fn show(&self, change_log: &ChangeLog) {
         for role in [Role::Node, Role::Dns] {
-            let last = book.last_for(role);
+            let last = change_log.last_for(role);
             let new = |told: &mut u64| std::mem::replace(told, last) != last;
             self.of(role).send_if_modified(new);
         }
@@ -88,7 +88,7 @@ impl Changed {
 /// What the parts of a controller share of machines at the edge.
 pub struct Edge {
     /// What they are to be told.
-    pub book: Mutex<Book>,
+    pub change_log: Mutex<ChangeLog>,
     /// Wakes their feeds.
     pub changed: Changed,
     /// Their heartbeat.
@@ -111,10 +111,10 @@ impl Edge {
     pub fn new(settings: &EdgeSettings) -> Self {
         let limits = Limits {
             changes: settings.history,
-            octets: settings.history_size.as_usize(),
+            bytes: settings.history_size.as_usize(),
         };
         Self {
-            book: Mutex::new(Book::new(limits)),
+            change_log: Mutex::new(ChangeLog::new(limits)),
             changed: Changed::default(),
             pulse: Pulse::default(),
             machines: Arc::default(),

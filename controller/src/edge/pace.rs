@@ -16,13 +16,13 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::state::lock;
 
-/// Octets for which a reader has so long.
+/// Bytes for which a reader has so long.
 const PART: usize = 256 << 10;
 
 /// What a reader took of the present part.
 #[derive(Debug, Default)]
 struct Turn {
-    octets: usize,
+    bytes: usize,
     /// The time that it had for them.
     spent: Duration,
     /// Since when it is the reader's turn; nothing while it is ours.
@@ -39,27 +39,27 @@ impl Turn {
     fn asked(&mut self, now: Instant) {
         self.spent = self.spent(now);
         self.since = None;
-        if self.octets >= PART {
+        if self.bytes >= PART {
             *self = Self::default();
         }
     }
 
     /// The reader was handed something.
-    fn handed(&mut self, octets: usize, now: Instant) {
-        self.octets += octets;
+    fn handed(&mut self, bytes: usize, now: Instant) {
+        self.bytes += bytes;
         self.since = Some(now);
     }
 }
 
-/// An answer's octets, watched.
+/// An answer's bytes, watched.
 pub(super) struct Paced<S> {
-    octets: S,
+    bytes: S,
     turn: Arc<Mutex<Turn>>,
     _watch: AbortOnDropHandle<()>,
 }
 
 /// Watches an answer: `stalled` is cancelled if its reader takes longer than `limit` for a part of it.
-pub(super) fn paced<S>(octets: S, limit: Duration, stalled: CancellationToken) -> Paced<S> {
+pub(super) fn paced<S>(bytes: S, limit: Duration, stalled: CancellationToken) -> Paced<S> {
     let turn = Arc::<Mutex<Turn>>::default();
     let watched = Arc::clone(&turn);
     let watch = tokio::spawn(async move {
@@ -72,7 +72,7 @@ pub(super) fn paced<S>(octets: S, limit: Duration, stalled: CancellationToken) -
         }
     });
     Paced {
-        octets,
+        bytes,
         turn,
         _watch: AbortOnDropHandle::new(watch),
     }
@@ -86,9 +86,9 @@ where
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<S::Item>> {
         lock(&self.turn).asked(Instant::now());
-        let part = ready!(Pin::new(&mut self.octets).poll_next(context));
-        if let Some(Ok(octets)) = &part {
-            lock(&self.turn).handed(octets.len(), Instant::now());
+        let part = ready!(Pin::new(&mut self.bytes).poll_next(context));
+        if let Some(Ok(bytes)) = &part {
+            lock(&self.turn).handed(bytes.len(), Instant::now());
         }
         Poll::Ready(part)
     }
@@ -103,15 +103,15 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(30);
 
-    /// The time that a reader had for the present part, after it took so many octets at each of these times.
-    fn spent(octets: usize, seconds: &[u64]) -> Duration {
+    /// The time that a reader had for the present part, after it took so many bytes at each of these times.
+    fn spent(bytes: usize, seconds: &[u64]) -> Duration {
         let begin = Instant::now();
         let at = |second: u64| begin + Duration::from_secs(second);
         let mut turn = Turn::default();
-        turn.handed(octets, begin);
+        turn.handed(bytes, begin);
         for &second in seconds {
             turn.asked(at(second));
-            turn.handed(octets, at(second));
+            turn.handed(bytes, at(second));
         }
         turn.spent(at(seconds.last().copied().unwrap_or(0) + 10))
     }
@@ -145,8 +145,8 @@ mod tests {
         drop(left);
         tokio::task::yield_now().await;
         assert!(!stalled.is_cancelled());
-        let mut octets = paced(endless(), Duration::from_millis(1), stalled.clone());
-        assert!(octets.next().await.is_some());
+        let mut bytes = paced(endless(), Duration::from_millis(1), stalled.clone());
+        assert!(bytes.next().await.is_some());
         stalled.cancelled().await;
     }
 }

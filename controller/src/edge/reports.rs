@@ -5,7 +5,7 @@ use tracing::warn;
 
 use crate::app::runs;
 use crate::geo::Sample;
-use crate::reconcile::live::Observation;
+use crate::reconcile::node_registry::Observation;
 use crate::state::{State, lock};
 
 /// Takes in a report that was judged, and counts it.

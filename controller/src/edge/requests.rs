@@ -107,32 +107,32 @@ async fn handle(
         "feed" => begin_feed(state, machine, end, request.uri().query()),
         "report" => {
             let body = read(state, peer, request, state.settings.edge.report_limit).await?;
-            let report: Report = parse(&body.octets)?;
+            let report: Report = parse(&body.bytes)?;
             take_report(state, machine, report)?;
             Ok(empty())
         }
         "sums" => {
             judged(judge::node(machine, "usage"))?;
             let body = read(state, peer, request, state.settings.usage.body_limit).await?;
-            let sums: UsageSums = parse(&body.octets)?;
+            let sums: UsageSums = parse(&body.bytes)?;
             judged(judge::sums(machine, &sums, told(state, machine)))?;
-            json(&usage::add(state, &body.octets).await?)
+            json(&usage::add(state, &body.bytes).await?)
         }
         "records" => {
             judged(judge::node(machine, "usage"))?;
             let body = read(state, peer, request, state.settings.usage.body_limit).await?;
-            let batch: UsageBatch = parse(&body.octets)?;
+            let batch: UsageBatch = parse(&body.bytes)?;
             judged(judge::records(machine, &batch, told(state, machine)))?;
-            json(&usage::store(state, &body.octets).await?)
+            json(&usage::store(state, &body.bytes).await?)
         }
         "lease" => {
             judged(judge::node(machine, "lease"))?;
-            let wish: LeaseRequest = parse(&read(state, peer, request, SMALL).await?.octets)?;
+            let wish: LeaseRequest = parse(&read(state, peer, request, SMALL).await?.bytes)?;
             judged(judge::lease(machine, &wish))?;
             json(&lease::ask(state, &machine.cluster, &wish, now()).await?)
         }
         "renew" => {
-            let wish: RenewRequest = parse(&read(state, peer, request, SMALL).await?.octets)?;
+            let wish: RenewRequest = parse(&read(state, peer, request, SMALL).await?.bytes)?;
             renew(state, machine, &wish).await
         }
         "artifact" => artifact(state, peer, &request).await,
@@ -171,7 +171,7 @@ pub(super) fn refused(state: &State, machine: &Machine, why: Refusal) -> Error {
 
 /// Whether the machine's cluster was ever told of an app.
 fn told<'a>(state: &'a State, machine: &'a Machine) -> impl Fn(&AppName) -> bool + 'a {
-    move |app| lock(&state.edge.book).was_told(app, &machine.cluster)
+    move |app| lock(&state.edge.change_log).was_told(app, &machine.cluster)
 }
 
 fn begin_feed(
@@ -194,13 +194,13 @@ fn begin_feed(
             "this controller's feed has schema {SCHEMA}; upgrade the machine"
         )));
     }
-    if !lock(&state.edge.book).is_loaded() {
+    if !lock(&state.edge.change_log).is_loaded() {
         return Err(Error::Unready(
             "the database was not read yet, so there is nothing to tell",
         ));
     }
-    let octets = feed::body(Arc::clone(state), machine.clone(), since, end)?;
-    let body = StreamBody::new(octets.map_ok(BodyFrame::data).map_err(boxed));
+    let bytes = feed::body(Arc::clone(state), machine.clone(), since, end)?;
+    let body = StreamBody::new(bytes.map_ok(BodyFrame::data).map_err(boxed));
     let mut response = Response::new(UnsyncBoxBody::new(body));
     let kind = HeaderValue::from_static("application/octet-stream");
     response.headers_mut().insert(CONTENT_TYPE, kind);
@@ -212,7 +212,7 @@ fn take_report(state: &State, machine: &Machine, report: Report) -> Result<(), E
     for message in &report.messages {
         judge::report(machine, message, told(state, machine))
             .map_err(|why| refused(state, machine, why))?;
-        let judged = judge::addresses(lock(&state.live).standing(), message);
+        let judged = judge::addresses(lock(&state.live).admin_state(), message);
         judged.map_err(|why| refused(state, machine, why))?;
     }
     for mut message in report.messages {
@@ -241,7 +241,7 @@ fn foreign_app(state: &State, machine: &Machine, app: &AppName) {
     let (refused, what) = (&state.metrics.edge.refused, "status_app");
     refused.with_label_values(&[what]).inc();
     // A controller that has just started was told of nothing by then, and all machines tell it of all that they have.
-    if lock(&state.edge.book).is_loaded() {
+    if lock(&state.edge.change_log).is_loaded() {
         info!(%machine, what, "a machine tried to tell of {app}, which its cluster was never told of; it was left out");
     }
 }
@@ -272,7 +272,7 @@ async fn artifact(state: &State, peer: &Peer, request: &Request<Incoming>) -> An
     let object = artifact_find(&mut *state.store.read().await?, &digest).await?;
     let artifact = state.artifacts.get(&object, span).await?;
     let length = artifact.end - artifact.start;
-    let mut response = Response::new(stream(state, peer, artifact.octets));
+    let mut response = Response::new(stream(state, peer, artifact.bytes));
     if span.is_some() {
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
         let (start, last) = (artifact.start, artifact.end.saturating_sub(1));
@@ -303,7 +303,7 @@ async fn compiled(state: &State, peer: &Peer, path: &str) -> Answer {
         },
         other => other.into(),
     })?;
-    let mut response = Response::new(stream(state, peer, code.octets));
+    let mut response = Response::new(stream(state, peer, code.bytes));
     let (kind, headers) = ("application/octet-stream", response.headers_mut());
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CONTENT_LENGTH, HeaderValue::from(code.size));
@@ -311,15 +311,15 @@ async fn compiled(state: &State, peer: &Peer, path: &str) -> Answer {
 }
 
 /// A body that comes from the artifact store, which the machine must go on reading.
-fn stream<S, E>(state: &State, peer: &Peer, octets: S) -> Body
+fn stream<S, E>(state: &State, peer: &Peer, bytes: S) -> Body
 where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
     E: std::error::Error + Send + Sync + 'static,
 {
     let limit = state.settings.edge.stall.as_duration();
-    let octets = paced(octets.boxed(), limit, peer.stalled.clone());
-    let octets = octets.map_ok(BodyFrame::data).map_err(boxed);
-    UnsyncBoxBody::new(StreamBody::new(octets))
+    let bytes = paced(bytes.boxed(), limit, peer.stalled.clone());
+    let bytes = bytes.map_ok(BodyFrame::data).map_err(boxed);
+    UnsyncBoxBody::new(StreamBody::new(bytes))
 }
 
 fn insert(headers: &mut HeaderMap, name: http::HeaderName, value: &str) {
@@ -355,8 +355,8 @@ async fn read(
         .await
 }
 
-fn parse<T: DeserializeOwned>(octets: &[u8]) -> Result<T, Error> {
-    serde_json::from_slice(octets).map_err(|e| Error::BadRequest(format!("the body: {e}")))
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(bytes).map_err(|e| Error::BadRequest(format!("the body: {e}")))
 }
 
 fn boxed<E: std::error::Error + Send + Sync + 'static>(
@@ -365,8 +365,8 @@ fn boxed<E: std::error::Error + Send + Sync + 'static>(
     Box::new(error)
 }
 
-fn whole(status: StatusCode, kind: &'static str, octets: Vec<u8>) -> Response<Body> {
-    let body = Full::new(Bytes::from(octets)).map_err(|never| match never {});
+fn whole(status: StatusCode, kind: &'static str, bytes: Vec<u8>) -> Response<Body> {
+    let body = Full::new(Bytes::from(bytes)).map_err(|never| match never {});
     let mut response = Response::new(UnsyncBoxBody::new(body));
     *response.status_mut() = status;
     let kind = HeaderValue::from_static(kind);
@@ -375,9 +375,9 @@ fn whole(status: StatusCode, kind: &'static str, octets: Vec<u8>) -> Response<Bo
 }
 
 fn json<T: Serialize>(value: &T) -> Answer {
-    let octets = serde_json::to_vec(value)
+    let bytes = serde_json::to_vec(value)
         .map_err(|e| Error::Internal(format!("an answer cannot be written: {e}")))?;
-    Ok(whole(StatusCode::OK, "application/json", octets))
+    Ok(whole(StatusCode::OK, "application/json", bytes))
 }
 
 fn empty() -> Response<Body> {
@@ -397,10 +397,10 @@ fn failed(peer: &Peer, what: &str, failure: &Error) -> Response<Body> {
         }
     }
     let status = StatusCode::from_u16(code.http_status());
-    let octets = serde_json::to_vec(&problem(failure)).unwrap_or_default();
+    let bytes = serde_json::to_vec(&problem(failure)).unwrap_or_default();
     whole(
         status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
         Problem::MEDIA_TYPE,
-        octets,
+        bytes,
     )
 }

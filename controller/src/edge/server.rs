@@ -31,7 +31,7 @@ use crate::store::enrolment::CertificateRow;
 
 /// What may be on its way before it is read: of one request, and of one connection.
 const WINDOWS: (u32, u32) = (1 << 20, 8 << 20);
-/// Octets of a request's header fields.
+/// Bytes of a request's header fields.
 const HEADERS_MAX: u32 = 16 << 10;
 /// How long requests that run may take to end when the controller stops.
 const GRACE: Duration = Duration::from_secs(5);
@@ -190,8 +190,8 @@ fn alive(settings: &EdgeSettings) -> Duration {
 async fn linger(mut stream: TcpStream) {
     let over = async {
         drop(stream.shutdown().await);
-        let mut octets = [0; 1024];
-        while stream.read(&mut octets).await.is_ok_and(|read| read > 0) {}
+        let mut bytes = [0; 1024];
+        while stream.read(&mut bytes).await.is_ok_and(|read| read > 0) {}
     };
     drop(timeout(LINGER, over).await);
 }

@@ -54,8 +54,8 @@ impl Parts {
         Arc::clone(self.by.get(cluster).unwrap_or(&self.others))
     }
 
-    /// Octets that it takes, about.
-    pub(super) fn octets(&self) -> usize {
+    /// Bytes that it takes, about.
+    pub(super) fn bytes(&self) -> usize {
         let all = self.by.values().chain([&self.others]);
         all.map(|part| part.used.len() * 128).sum()
     }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_are_told_what_they_do_not_know_and_all_of_a_cluster_the_same_octets() {
+    fn clusters_are_told_what_they_do_not_know_and_all_of_a_cluster_the_same_bytes() {
         let only =
             |clusters: &[&str]| Holders::only(clusters.iter().map(|one| name(one)).collect());
         let (west, both, all) = (

@@ -39,7 +39,7 @@ impl Writer {
 /// A database that knows the upper half of the IPv4 addresses to be in New York.
 fn database() -> Vec<u8> {
     let mut file = Writer::default();
-    // One node of two 24-bit records: nothing (the number of nodes) on the left, the first octet of the data on the right.
+    // One node of two 24-bit records: nothing (the number of nodes) on the left, the first byte of the data on the right.
     file.0.extend([0, 0, 1, 0, 0, 1 + 16]);
     file.0.extend([0; 16]);
     file.map(1)

@@ -125,7 +125,7 @@ fn respond(found: &Found<'_>, known: &str) -> HttpResponse {
     }
     // Said also where it is none, so that nothing is compressed again on its way.
     response.insert_header((header::CONTENT_ENCODING, found.encoding()));
-    response.content_type(found.file.kind).body(found.octets())
+    response.content_type(found.file.kind).body(found.bytes())
 }
 
 #[cfg(test)]

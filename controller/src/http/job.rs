@@ -310,7 +310,7 @@ pub(crate) async fn job_redrive(call: Authorized<RunJobs, Job>, state: Shared) -
     security(("session" = [])),
     params(("job" = String, Path, description = "The job's id")),
     responses(
-        (status = 200, description = "The octets of the answer", body = serde_json::Value, content_type = "*/*"),
+        (status = 200, description = "The bytes of the answer", body = serde_json::Value, content_type = "*/*"),
         (status = 409, description = "FDN-6010: it has not ended", body = Problem, content_type = "application/problem+json"),
         (status = 410, description = "FDN-6012: there is no answer", body = Problem, content_type = "application/problem+json"),
         (status = "default", body = Problem, content_type = "application/problem+json"),
@@ -322,14 +322,14 @@ pub(crate) async fn job_result(
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
     let owner = owner(&call, *call.input)?;
-    let (kind, octets) = job::result(&state, owner, *call.input).await?;
+    let (kind, bytes) = job::result(&state, owner, *call.input).await?;
     // What a function wrote must not become a page of ours in a browser.
     Ok(HttpResponse::Ok()
         .content_type(kind.unwrap_or_else(|| "application/octet-stream".to_owned()))
         .insert_header(("content-disposition", "attachment"))
         .insert_header(("x-content-type-options", "nosniff"))
         .insert_header(("content-security-policy", "sandbox"))
-        .body(octets))
+        .body(bytes))
 }
 
 /// How much of the log is wanted.

@@ -27,11 +27,11 @@ type Answer<T> = Result<web::Json<T>, ApiError>;
 type Shared = web::Data<State>;
 type App = web::Path<AppName>;
 
-/// Octets of a request to try an app beside the body: header fields and the path.
+/// Bytes of a request to try an app beside the body: header fields and the path.
 const AROUND: u64 = 64 << 10;
 /// Series at most in one answer.
 const SERIES_MAX: usize = 200;
-/// Octets of a request or trace id.
+/// Bytes of a request or trace id.
 const REQUEST_MAX: usize = 128;
 
 /// Which figures are wanted.
@@ -147,7 +147,7 @@ impl CallParams {
             |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() > REQUEST_MAX);
         if is_long(&self.request) || is_long(&self.trace) {
             return Err(Error::BadRequest(format!(
-                "request, trace: at most {REQUEST_MAX} octets"
+                "request, trace: at most {REQUEST_MAX} bytes"
             )));
         }
         let hour_ago = || Timestamp(fdn_service::now().get().saturating_sub(3_600_000));
@@ -210,7 +210,7 @@ pub(crate) async fn call_trace(
     let tenant = call.tenant()?;
     let (app, params) = &call.input;
     if !(1..=REQUEST_MAX).contains(&params.request.len()) {
-        let text = format!("request: from 1 to {REQUEST_MAX} octets");
+        let text = format!("request: from 1 to {REQUEST_MAX} bytes");
         return Err(Error::BadRequest(text).into());
     }
     let client = params
@@ -355,9 +355,9 @@ pub(crate) async fn app_try(
     // As base64 a body is a third longer; what is around it is small.
     let most = state.settings.console.try_body.as_bytes();
     let most = ByteSize::from_bytes(most + most / 2 + AROUND);
-    let octets = read(payload, most).await?;
+    let bytes = read(payload, most).await?;
     let wish: TryRequest =
-        serde_json::from_slice(&octets).map_err(|e| Error::BadRequest(e.to_string()))?;
+        serde_json::from_slice(&bytes).map_err(|e| Error::BadRequest(e.to_string()))?;
     let client = explain::client(wish.client.as_deref(), address(&request, &state))?;
     let answer = try_call::try_call(&state, (tenant, &app), client, &wish).await?;
     Ok(web::Json(answer))
@@ -365,13 +365,13 @@ pub(crate) async fn app_try(
 
 /// A body of at most `limit`; the framework's own limit is that of what people send.
 async fn read(mut payload: web::Payload, limit: ByteSize) -> Result<web::BytesMut, Error> {
-    let mut octets = web::BytesMut::new();
+    let mut bytes = web::BytesMut::new();
     while let Some(piece) = payload.next().await {
         let piece = piece.map_err(|e| Error::BadRequest(format!("the body broke off: {e}")))?;
-        if octets.len() + piece.len() > limit.as_usize() {
+        if bytes.len() + piece.len() > limit.as_usize() {
             return Err(Error::BodyTooLarge(limit));
         }
-        octets.extend_from_slice(&piece);
+        bytes.extend_from_slice(&piece);
     }
-    Ok(octets)
+    Ok(bytes)
 }

@@ -17,7 +17,7 @@ use crate::state::State;
 use crate::upload::signature::Signature;
 use crate::upload::{Component, Spool, UploadError};
 
-/// The most octets read after an upload was refused, so that the client gets to read why.
+/// The most bytes read after an upload was refused, so that the client gets to read why.
 const DRAIN: u64 = 256 << 20;
 /// For how long.
 const DRAIN_TIME: Duration = Duration::from_secs(10);
@@ -189,14 +189,14 @@ impl Reader {
     }
 
     async fn text(&mut self, field: &mut Field, name: &str) -> Result<String, Error> {
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         while let Some(piece) = next(field, self.idle, &mut self.over).await? {
-            if octets.len() + piece.len() > self.limit.as_usize() {
+            if bytes.len() + piece.len() > self.limit.as_usize() {
                 return Err(Error::BodyTooLarge(self.limit));
             }
-            octets.extend_from_slice(&piece);
+            bytes.extend_from_slice(&piece);
         }
-        String::from_utf8(octets)
+        String::from_utf8(bytes)
             .map_err(|_| Error::BadRequest(format!("the part {name} must be UTF-8 text")))
     }
 

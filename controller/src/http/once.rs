@@ -26,7 +26,7 @@ pub(super) fn key(request: &HttpRequest) -> Result<Option<String>, Error> {
         return Ok(None);
     };
     let sane = |key: &&str| {
-        (1..=KEY_MAX).contains(&key.len()) && key.bytes().all(|octet| octet.is_ascii_graphic())
+        (1..=KEY_MAX).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic())
     };
     match value.to_str().ok().filter(sane) {
         Some(key) => Ok(Some(key.to_owned())),

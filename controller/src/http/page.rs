@@ -55,7 +55,7 @@ impl PageParams {
             Some(cursor) if cursor.len() > CURSOR_MAX => return Err(bad()),
             Some(cursor) => hex::decode(cursor)
                 .ok()
-                .and_then(|octets| String::from_utf8(octets).ok())
+                .and_then(|bytes| String::from_utf8(bytes).ok())
                 .ok_or_else(bad)?,
         };
         Ok(Wanted { after, limit })

@@ -53,8 +53,8 @@ pub(crate) async fn workflow_put(
     state: web::Data<State>,
 ) -> Result<HttpResponse, ApiError> {
     let (actor, tenant) = (call.actor(), call.tenant()?);
-    let (app, params, octets) = call.input;
-    let text = std::str::from_utf8(&octets)
+    let (app, params, bytes) = call.input;
+    let text = std::str::from_utf8(&bytes)
         .map_err(|_| Error::BadRequest("the workflow is not UTF-8 text".to_owned()))?;
     let request = workflow::Request {
         tenant,

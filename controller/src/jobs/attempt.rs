@@ -21,7 +21,7 @@ use crate::edge::ask::Reached;
 use crate::error::chain;
 use crate::state::State;
 use crate::store::app::app_get;
-use crate::store::job::{AnswerRow, JobRow, job_octets};
+use crate::store::job::{AnswerRow, JobRow, job_bytes};
 use crate::store::version::version_get;
 
 /// The longest pause before an attempt's end is written down again, while the store is away.
@@ -134,19 +134,19 @@ async fn settle(state: &State, row: &JobRow, outcome: Outcome) {
 async fn write_down(state: &State, row: &JobRow, outcome: &Outcome) -> Result<(), Error> {
     let attempt = row.course.attempt;
     let mut answer = None;
-    if let Some((status, content_type, octets)) = &outcome.answer {
-        let large = octets.len() as u64 > state.settings.jobs.inline_limit.as_bytes();
+    if let Some((status, content_type, bytes)) = &outcome.answer {
+        let large = bytes.len() as u64 > state.settings.jobs.inline_limit.as_bytes();
         if large {
             let object = JobObject::Result(attempt);
-            let put = state.artifacts.object_put(row.id, object, octets.clone());
+            let put = state.artifacts.object_put(row.id, object, bytes.clone());
             put.await
                 .inspect_err(|_| state.metrics.artifacts.write_failures.inc())?;
         }
         answer = Some(AnswerRow {
             status: *status,
             content_type: content_type.clone(),
-            size: octets.len() as u64,
-            inline: (!large).then(|| STANDARD.encode(octets)),
+            size: bytes.len() as u64,
+            inline: (!large).then(|| STANDARD.encode(bytes)),
             attempt: large.then_some(attempt),
         });
     }
@@ -196,7 +196,7 @@ async fn run(state: &State, row: &JobRow, order: &Order) -> Outcome {
 }
 
 async fn input(state: &State, row: &JobRow) -> Result<Bytes, Error> {
-    let (inline, _) = job_octets(&mut *state.store.read().await?, row.id).await?;
+    let (inline, _) = job_bytes(&mut *state.store.read().await?, row.id).await?;
     match inline {
         Some(text) => Ok(decoded(text, "jobs.input")?),
         None => Ok(state.artifacts.object_get(row.id, JobObject::Input).await?),
@@ -263,8 +263,8 @@ async fn call(request: reqwest::RequestBuilder, most: ByteSize) -> Outcome {
         value.to_str().ok().map(str::to_owned)
     };
     let (kind, code) = (text("content-type"), text(header::ERROR));
-    let octets = match read(response, most).await {
-        Ok(Some(octets)) => octets,
+    let bytes = match read(response, most).await {
+        Ok(Some(bytes)) => bytes,
         Ok(None) => {
             let reason = format!("the answer is larger than {most}");
             return Outcome::of(Ending::Refused, reason);
@@ -274,7 +274,7 @@ async fn call(request: reqwest::RequestBuilder, most: ByteSize) -> Outcome {
             return Outcome::of(Ending::CutShort, reason);
         }
     };
-    judge(status, code.as_deref(), kind, octets)
+    judge(status, code.as_deref(), kind, bytes)
 }
 
 /// An answer's body, up to a size.
@@ -282,23 +282,18 @@ async fn read(
     mut response: reqwest::Response,
     most: ByteSize,
 ) -> Result<Option<Bytes>, reqwest::Error> {
-    let mut octets = BytesMut::new();
+    let mut bytes = BytesMut::new();
     while let Some(piece) = response.chunk().await? {
-        if (octets.len() + piece.len()) as u64 > most.as_bytes() {
+        if (bytes.len() + piece.len()) as u64 > most.as_bytes() {
             return Ok(None);
         }
-        octets.extend_from_slice(&piece);
+        bytes.extend_from_slice(&piece);
     }
-    Ok(Some(octets.freeze()))
+    Ok(Some(bytes.freeze()))
 }
 
 /// What an answer means for the job.
-fn judge(
-    status: StatusCode,
-    gateway: Option<&str>,
-    kind: Option<String>,
-    octets: Bytes,
-) -> Outcome {
+fn judge(status: StatusCode, gateway: Option<&str>, kind: Option<String>, bytes: Bytes) -> Outcome {
     let code = gateway.and_then(|code| ErrorCode::try_from(code.to_owned()).ok());
     let (ending, repeatable) = match code {
         Some(code) => of_code(code),
@@ -319,7 +314,7 @@ fn judge(
         ending,
         repeatable,
         reason,
-        answer: (ending != Ending::NeverBegun).then(|| (status.as_u16(), kind, octets)),
+        answer: (ending != Ending::NeverBegun).then(|| (status.as_u16(), kind, bytes)),
     }
 }
 

@@ -98,12 +98,12 @@ fn bringing(version: &VersionRow, mb_per_s: f64) -> Vec<Bringing> {
         .iter()
         .filter(|one| one.step == "compile");
     let compile: f64 = compile.map(|one| one.took.get()).sum();
-    let of = |kind, octets, cold| {
+    let of = |kind, bytes, cold| {
         let compile = match kind {
             RuntimeKind::Wasm => Millis::new(compile),
             RuntimeKind::Docker => Millis::ZERO,
         };
-        Bringing::new(kind, octets, mb_per_s, compile, cold)
+        Bringing::new(kind, bytes, mb_per_s, compile, cold)
     };
     let first = version.manifest.runtime;
     let first = of(first, version.size, cold_start(first));

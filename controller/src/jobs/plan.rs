@@ -19,7 +19,7 @@ use fdn_scheduling::online::{Action, Event, Input, JobRef, Online, Refused, Sett
 use fdn_scheduling::place::{Cluster, Exclusion, Hold, Network, Slots};
 
 use crate::edge::ask::Reached;
-use crate::reconcile::live::Live;
+use crate::reconcile::node_registry::NodeRegistry;
 use crate::reconcile::serving::Phases;
 use crate::reconcile::serving::readiness::Bringing;
 use crate::state::{State, lock};
@@ -101,7 +101,7 @@ impl Ground {
 
 type Seen = (Vec<(usize, u64)>, BTreeMap<ClusterId, Vec<Gateway>>);
 
-fn seen(live: &Live, clusters: &[Cluster], now: Timestamp) -> Seen {
+fn seen(live: &NodeRegistry, clusters: &[Cluster], now: Timestamp) -> Seen {
     let mut used = vec![(0, 0_u64); clusters.len()];
     let mut gateways: BTreeMap<ClusterId, Vec<Gateway>> = BTreeMap::new();
     for seen in live.alive(now) {

@@ -27,9 +27,9 @@ pub struct EdgeMetrics {
     pub snapshots: IntCounterVec,
     /// Frames handed to connections.
     pub frames: IntCounter,
-    /// Octets of machines' bodies in memory.
+    /// Bytes of machines' bodies in memory.
     pub body_bytes: IntGauge,
-    /// Octets of changes that are kept for machines that were away.
+    /// Bytes of changes that are kept for machines that were away.
     pub history_bytes: IntGauge,
     /// The revision that machines are told of.
     pub revision: IntGauge,
@@ -85,11 +85,11 @@ impl EdgeMetrics {
             )?,
             body_bytes: make.gauge(
                 "fdn_controller_edge_body_bytes",
-                "Octets of machines' bodies in memory",
+                "Bytes of machines' bodies in memory",
             )?,
             history_bytes: make.gauge(
                 "fdn_controller_edge_history_bytes",
-                "Octets of changes that are kept for machines that were away",
+                "Bytes of changes that are kept for machines that were away",
             )?,
             revision: make.gauge(
                 "fdn_controller_edge_revision",

@@ -15,14 +15,15 @@ use fdn_core::manifest::{Manifest, RuntimeKind};
 use fdn_core::usage::{UsageOutcome, UsageRecord};
 use fdn_core::workflow::{Stage, Workflow};
 use fdn_core::{
-    AppName, FormName, InvocationId, Millis, Revision, StageName, Timestamp, VersionNumber,
+    AppName, FormName, InvocationId, MebiBytes, Millis, Revision, StageName, Timestamp,
+    VersionNumber,
 };
 use fdn_scheduling::form::{Chosen, Offered, Why, choose, cold_share};
 use fdn_scheduling::place::Cluster;
 use fdn_scheduling::residual::Terms;
 
 use super::actual::{Factors, Learner, OfForms};
-use super::serving::{Need, Serving};
+use super::serving::{Need, Serving, running};
 use super::world::{Profiles, World};
 use crate::store::app::AppRow;
 
@@ -463,16 +464,17 @@ impl World {
         (workflow, profiles): (&Workflow, &Profiles),
         decided: &Decided,
     ) -> Serving {
-        let single: Vec<RuntimeKind> = workflow
-            .stages()
-            .iter()
-            .map(|stage| super::serving::kind(profiles.get(&stage.name)))
-            .collect();
+        let all = workflow.stages().iter().map(|stage| {
+            let profile = profiles.get(&stage.name);
+            (super::serving::kind(profile), running(profile).1)
+        });
+        let single: Vec<(RuntimeKind, MebiBytes)> = all.collect();
         let kind = |task: usize, at: usize| match decided.kind(task, at) {
             Some(kind) => kind.ok(),
-            None => single.get(task).copied(),
+            None => single.get(task).map(|one| one.0),
         };
-        self.phases.serving_by(app, single.len(), kind)
+        let gpu = |task: usize| single.get(task).map_or(MebiBytes(0), |one| one.1);
+        self.phases.serving_by(app, single.len(), kind, gpu)
     }
 
     /// The same where calls cost what a list says; nothing without one.

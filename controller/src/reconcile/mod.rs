@@ -4,7 +4,7 @@
 //! and writes plans and bindings with a new revision, together with the messages about them, only where something changed. Doing it twice
 //! changes nothing. It is woken by a deploy, by demand of a new client, by a node that came, died, drained or changed, and by a timer.
 //!
-//! While the view of the nodes is not settled (see [`live`]) apps that have a plan keep it, whatever the nodes seem to be.
+//! While the view of the nodes is not settled (see [`node_registry`]) apps that have a plan keep it, whatever the nodes seem to be.
 
 pub mod actual;
 pub mod ahead;
@@ -19,8 +19,8 @@ pub mod holders;
 mod learned;
 mod leaving;
 mod links;
-pub mod live;
 pub mod network;
+pub mod node_registry;
 mod observed;
 pub mod pass;
 pub mod place;
@@ -50,7 +50,7 @@ use tracing::{info, warn};
 
 use crate::Error;
 use crate::app::authority;
-use crate::app::fleet::standing;
+use crate::app::fleet::admin_state;
 use crate::error::chain;
 use crate::singleton::Work;
 use crate::state::{State, lock};
@@ -70,7 +70,7 @@ use crate::store::{StoreError, in_transaction};
 use dwell::Dwell;
 use holders::{Clusters, Held};
 use leaving::Leaving;
-use live::Standing;
+use node_registry::AdminState;
 use pass::{Course, Decided, Passed, Past, Rows, pass};
 use place::Placed;
 use reason::Failovers;
@@ -93,7 +93,7 @@ struct Inputs {
     bindings: Vec<BindingRow>,
     demand: Vec<DemandRow>,
     network: Option<NetworkDesired>,
-    standing: Standing,
+    admin_state: AdminState,
     clusters: Vec<ClusterRow>,
     /// Nothing for who does not follow statuses.
     stage_calls: StageCalls,
@@ -229,7 +229,7 @@ impl Planner {
         let new = self.state.statuses.lock().await.take_new();
         let (world, settled, clusters) = {
             let mut live = lock(&self.state.live);
-            live.set_standing(inputs.standing.clone());
+            live.set_admin_state(inputs.admin_state.clone());
             for row in new {
                 live.merge(row);
             }
@@ -377,11 +377,12 @@ impl Planner {
             placed,
             difference,
             forms,
+            unfit,
         } = decided;
         let difference = *difference;
         let state = Arc::clone(&self.state);
         state.metrics.plans.made.inc_by(placed.plans.len() as u64);
-        self.complain(&app.name, &placed.unplaced);
+        self.warn_unplaced(&app.name, &placed.unplaced);
         let planner = &state.settings.planner;
         // As much longer than answers live as the settings have it.
         let longer = app.ttl.map_or(0, |ttl| {
@@ -392,7 +393,7 @@ impl Planner {
             self.leaving
                 .primaries(&app.name, &app.primaries, placed.primaries(), now, span);
         let needed = primaries.union(&placed.ahead).cloned().collect();
-        let held = self.holders(app, &needed, clusters, now, span);
+        let held = self.holders(app, (&needed, unfit), clusters, now, span);
         if !held.can_serve(&placed.primaries()) {
             // Clients go there once its nodes know the app: they say so, which wakes the planner.
             return self.write_holders(app, &held, now).await;
@@ -455,7 +456,7 @@ impl Planner {
     fn holders(
         &mut self,
         app: &AppRow,
-        needed: &BTreeSet<ClusterId>,
+        (needed, unfit): (&BTreeSet<ClusterId>, &BTreeSet<ClusterId>),
         clusters: &Clusters,
         now: Timestamp,
         span: DurationMs,
@@ -463,7 +464,8 @@ impl Planner {
         let spread = self.state.settings.planner.spread;
         let none = BTreeSet::new();
         let knowing = clusters.knowing.get(&app.name).unwrap_or(&none);
-        let wanted = holders::choose(&app.name, &app.answering, needed, &clusters.all, spread);
+        let fit = &clusters.all - unfit;
+        let wanted = holders::choose(&app.name, &app.answering, needed, &fit, spread);
         let stays = |present: &BTreeSet<ClusterId>, wanted: BTreeSet<ClusterId>| {
             self.giving_up
                 .primaries(&app.name, present, wanted, now, span)
@@ -491,7 +493,7 @@ impl Planner {
     }
 
     /// Says once why an app cannot be placed.
-    fn complain(&mut self, app: &AppName, unplaced: &[String]) {
+    fn warn_unplaced(&mut self, app: &AppName, unplaced: &[String]) {
         let Some(reason) = unplaced.first() else {
             if self.complaints.remove(app).is_some() {
                 info!(%app, "can be placed again");
@@ -566,7 +568,7 @@ async fn load(state: &State, statuses: bool, after: u64) -> Result<Inputs, Error
         bindings: binding_list_all(&mut tx).await?,
         demand: demand_list(&mut tx).await?,
         network: network_get(&mut tx).await?,
-        standing: standing(&mut tx, after).await?,
+        admin_state: admin_state(&mut tx, after).await?,
         clusters: cluster_list(&mut tx).await?,
         stage_calls,
         prices: price_list_at(&mut tx, currency, fdn_service::now()).await?,

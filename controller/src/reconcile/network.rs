@@ -6,13 +6,13 @@ use std::time::Duration;
 use fdn_core::message::{ClusterSpec, NetworkDesired};
 use fdn_core::{ClientPrefix, ClusterId, GatewayWeight, GeoPoint, Millis, Revision, Timestamp};
 
-use super::live::{Live, Seen};
+use super::node_registry::{NodeRegistry, Seen};
 use crate::geo::ClientTable;
 
 /// The clusters with the gateways that may be answered with. A silent node stays in: DNS servers look after the health of gateways themselves, and
 /// faster. A node that drains, or shall drain although it may not have heard of it, is left out while there is another one.
 #[must_use]
-pub fn clusters(live: &Live) -> Vec<ClusterSpec> {
+pub fn clusters(live: &NodeRegistry) -> Vec<ClusterSpec> {
     let mut nodes: BTreeMap<ClusterId, Vec<&Seen>> = BTreeMap::new();
     for seen in live.nodes() {
         nodes
@@ -100,14 +100,14 @@ pub fn since(last: Option<Timestamp>, now: Timestamp) -> Duration {
 mod tests {
     use fdn_core::message::NodeStatus;
 
-    use super::super::live::Standing;
+    use super::super::node_registry::AdminState;
     use super::*;
     use crate::fixture;
     use crate::geo::Sample;
     use crate::settings::GeoSettings;
 
-    fn live(nodes: &[(&str, &str, bool)]) -> Live {
-        let mut live = Live::new(Vec::new(), 10, Timestamp(0));
+    fn live(nodes: &[(&str, &str, bool)]) -> NodeRegistry {
+        let mut live = NodeRegistry::new(Vec::new(), 10, Timestamp(0));
         for (node, cluster, draining) in nodes {
             live.observe(
                 NodeStatus {
@@ -139,9 +139,9 @@ mod tests {
             .collect();
         assert_eq!(gateways, [("a", 1, 1), ("b", 0, 0)]);
         let mut deaf = live(&[("a-1", "a", false), ("a-2", "a", false)]);
-        deaf.set_standing(Standing {
+        deaf.set_admin_state(AdminState {
             cordoned: ["a-2".parse().expect("node")].into(),
-            ..Standing::default()
+            ..AdminState::default()
         });
         assert_eq!(
             clusters(&deaf)[0].gateways.len(),

@@ -13,7 +13,7 @@ use super::network::since;
 use super::preview::measure;
 use super::world::{Asked, World};
 use crate::Error;
-use crate::app::fleet::standing;
+use crate::app::fleet::admin_state;
 use crate::state::lock;
 use crate::store::asked::{AskedRow, asked_get, asked_set};
 use crate::store::demand::{DemandRow, demand_add, demand_delete, demand_list};
@@ -40,13 +40,13 @@ impl Planner {
         let after = lock(&self.state.live).enrolments_after(now);
         let mut connection = self.state.store.read().await?;
         self.state.read_statuses(&mut connection).await?;
-        let standing = standing(&mut connection, after).await?;
+        let admin_state = admin_state(&mut connection, after).await?;
         let known = demand_list(&mut connection).await?;
         let asked = asked_get(&mut connection).await?;
         drop(connection);
         let new = self.state.statuses.lock().await.take_new();
         let mut live = lock(&self.state.live);
-        live.set_standing(standing);
+        live.set_admin_state(admin_state);
         for row in new {
             live.merge(row);
         }

@@ -13,6 +13,7 @@ use super::actual::{Factors, Learner, Learnt};
 use super::difference::{Difference, difference};
 use super::dwell::Dwell;
 use super::forms::{self, Variants, decide_all};
+use super::holders;
 use super::place::{Before, Placed, Planning, place_all};
 use super::reason::Failovers;
 use super::record::Tape;
@@ -85,6 +86,8 @@ pub struct Decided<'a> {
     pub difference: Difference,
     /// The forms that clusters are to serve.
     pub forms: FormChoices,
+    /// The clusters that cannot hold it ([`holders::unfit`]).
+    pub unfit: BTreeSet<ClusterId>,
 }
 
 /// What a pass came to.
@@ -190,10 +193,12 @@ pub fn pass<'a>(
     let apps = rows.apps.iter().zip(befores).zip(placed.apps).zip(forms);
     Ok(Passed {
         apps: apps
-            .filter_map(|(((app, before), placed), forms)| {
+            .zip(&known)
+            .filter_map(|((((app, before), placed), forms), known)| {
                 let placed = placed?;
                 Some(Decided {
                     forms,
+                    unfit: holders::unfit(world, &known.0, &known.1),
                     app,
                     stored: bound(app),
                     difference: difference(&before, &placed),

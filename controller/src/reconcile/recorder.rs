@@ -77,7 +77,7 @@ impl Drop for Recorder {
 /// A file of records.
 struct Segment {
     number: u64,
-    octets: u64,
+    bytes: u64,
 }
 
 /// The segments.
@@ -120,40 +120,40 @@ impl Folder {
             }
         };
         self.metrics.made.with_label_values(&[result]).inc();
-        let octets = self.octets();
+        let bytes = self.bytes();
         self.metrics
-            .octets
-            .set(i64::try_from(octets).unwrap_or(i64::MAX));
+            .bytes
+            .set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    fn octets(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.octets).sum()
+    fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.bytes).sum()
     }
 
     fn write(&mut self, record: &[u8]) -> io::Result<()> {
         let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
         packed.write_all(record)?;
         let packed = packed.finish()?;
-        let octets = packed.len() as u64;
-        if octets > self.limit {
+        let bytes = packed.len() as u64;
+        if bytes > self.limit {
             return Err(io::Error::other("it is larger than planner.record_bytes"));
         }
         let last = self.segments.back();
-        let full = last
-            .is_some_and(|last| last.octets > 0 && last.octets + octets > self.limit / SEGMENTS);
+        let full =
+            last.is_some_and(|last| last.bytes > 0 && last.bytes + bytes > self.limit / SEGMENTS);
         if full || self.open.is_none() {
             self.begin()?;
         }
-        self.make_room(octets)?;
+        self.make_room(bytes)?;
         let (Some(file), Some(last)) = (&mut self.open, self.segments.back_mut()) else {
             return Err(io::Error::other("no segment is open"));
         };
         if let Err(error) = file.write_all(&packed) {
             // What stands there of it is skipped by readers, if this fails too.
-            let _ = file.set_len(last.octets);
+            let _ = file.set_len(last.bytes);
             return Err(error);
         }
-        last.octets += octets;
+        last.bytes += bytes;
         Ok(())
     }
 
@@ -166,8 +166,8 @@ impl Folder {
             let entry = entry?;
             let name = entry.file_name();
             if let Some(number) = name.to_str().and_then(number_of) {
-                let octets = entry.metadata()?.len();
-                found.push(Segment { number, octets });
+                let bytes = entry.metadata()?.len();
+                found.push(Segment { number, bytes });
             }
         }
         found.sort_by_key(|segment| segment.number);
@@ -177,15 +177,15 @@ impl Folder {
             .append(true)
             .mode(0o600)
             .open(self.path.join(name_of(number)))?;
-        found.push(Segment { number, octets: 0 });
+        found.push(Segment { number, bytes: 0 });
         self.segments = found.into();
         self.open = Some(file);
         Ok(())
     }
 
     /// Removes the oldest until so much more fits.
-    fn make_room(&mut self, octets: u64) -> io::Result<()> {
-        while self.segments.len() > 1 && self.octets() + octets > self.limit {
+    fn make_room(&mut self, bytes: u64) -> io::Result<()> {
+        while self.segments.len() > 1 && self.bytes() + bytes > self.limit {
             let Some(oldest) = self.segments.front() else {
                 break;
             };
@@ -230,29 +230,29 @@ mod tests {
         ["written", "dropped", "failed"].map(|what| metrics.made.with_label_values(&[what]).get())
     }
 
-    /// Octets that cannot be made shorter, and tell which record they are.
+    /// Bytes that cannot be made shorter, and tell which record they are.
     fn record(number: u8, length: usize) -> Vec<u8> {
         let mut state = u64::from(number) + 1;
-        let mut octets = vec![number];
-        octets.extend((1..length).map(|_| {
+        let mut bytes = vec![number];
+        bytes.extend((1..length).map(|_| {
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
             (state >> 56) as u8
         }));
-        octets
+        bytes
     }
 
-    /// The records of a folder by their first octet, and how many octets all files have.
+    /// The records of a folder by their first byte, and how many bytes all files have.
     fn read(folder: &Path, length: usize) -> (Vec<u8>, u64) {
         let mut paths: Vec<PathBuf> = fs::read_dir(folder)
             .expect("a folder")
             .map(|entry| entry.expect("a file").path())
             .collect();
         paths.sort();
-        let (mut numbers, mut octets) = (Vec::new(), 0);
+        let (mut numbers, mut bytes) = (Vec::new(), 0);
         for path in paths {
-            octets += path.metadata().expect("a file").len();
+            bytes += path.metadata().expect("a file").len();
             let mut whole = Vec::new();
             let file = File::open(path).expect("a file");
             MultiGzDecoder::new(file)
@@ -260,7 +260,7 @@ mod tests {
                 .expect("gzip");
             numbers.extend(whole.chunks(length).map(|record| record[0]));
         }
-        (numbers, octets)
+        (numbers, bytes)
     }
 
     #[test]
@@ -272,9 +272,9 @@ mod tests {
         let mut folder = Folder::new(path.clone(), limit, metrics.clone());
         for number in 0..=200 {
             folder.keep(&record(number, length));
-            let (numbers, octets) = read(&path, length);
-            assert!(octets <= limit, "{octets}");
-            assert_eq!(octets, folder.octets());
+            let (numbers, bytes) = read(&path, length);
+            assert!(bytes <= limit, "{bytes}");
+            assert_eq!(bytes, folder.bytes());
             assert_eq!(numbers.last(), Some(&number), "the newest is there");
             assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1));
             // No more than a segment is given up at a time.
@@ -286,15 +286,15 @@ mod tests {
         }
         assert_eq!(counted(&metrics), [201, 0, 0]);
         assert!(metrics.removed.get() > 0);
-        assert_eq!(metrics.octets.get(), folder.octets() as i64);
+        assert_eq!(metrics.bytes.get(), folder.bytes() as i64);
         drop(folder);
         // Another start goes on behind what is there; what is not ours stays.
         fs::write(path.join("plans-notes.txt"), b"").expect("written");
         let mut folder = Folder::new(path.clone(), limit, metrics.clone());
         folder.keep(&record(201, length));
         fs::remove_file(path.join("plans-notes.txt")).expect("still there");
-        let (numbers, octets) = read(&path, length);
-        assert!(octets <= limit && numbers.len() >= 27);
+        let (numbers, bytes) = read(&path, length);
+        assert!(bytes <= limit && numbers.len() >= 27);
         assert_eq!(numbers.last(), Some(&201));
         // One that is larger than all the room is counted, and those that are there stay.
         folder.keep(&record(202, 17 << 10));

@@ -27,9 +27,9 @@ use super::actual::{Actuals, Factors};
 use super::learned::Learned;
 pub use super::links::Measured;
 use super::links::links;
-use super::live::Live;
+use super::node_registry::NodeRegistry;
 use super::reason::Failover;
-use super::serving::{Phases, Serving};
+use super::serving::{Phases, Serving, running};
 use super::wanted::Called;
 use super::what_if::Shifts;
 use crate::geo::Geo;
@@ -117,7 +117,7 @@ impl World {
     /// The network as nodes describe it at `now`, with the measured round trips.
     #[must_use]
     pub fn new(
-        live: &Live,
+        live: &NodeRegistry,
         geo: Arc<Geo>,
         measured: Measured,
         terms: Terms,
@@ -414,12 +414,10 @@ impl World {
         workflow: &Workflow,
         profiles: &Profiles,
     ) -> Serving {
-        let holding = |stage: &Stage| {
-            profiles
-                .get(&stage.name)
-                .map_or(Holding::Calls, |profile| profile.holding)
-        };
-        let forms: Vec<Holding> = workflow.stages().iter().map(holding).collect();
+        let all = workflow.stages().iter();
+        let forms: Vec<_> = all
+            .map(|stage| running(profiles.get(&stage.name)))
+            .collect();
         self.phases.serving(app, &forms)
     }
 

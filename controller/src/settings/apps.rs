@@ -143,8 +143,9 @@ impl Default for DomainSettings {
 pub struct RecordSettings {
     /// The most values of one name.
     pub values_per_name: usize,
-    /// Octets of one value at most.
-    pub value_octets: u16,
+    /// Bytes of one value at most.
+    #[serde(alias = "value_octets")]
+    pub value_bytes: u16,
     /// The most names with records below apps of one tenant.
     pub names_per_tenant: u32,
     /// The most names with records that are the network's own.
@@ -169,8 +170,8 @@ impl RecordSettings {
             ),
         )?;
         super::rule(
-            (1..=txt::VALUE_MAX).contains(&usize::from(self.value_octets)),
-            &format!("records.value_octets must be from 1 to {}", txt::VALUE_MAX),
+            (1..=txt::VALUE_MAX).contains(&usize::from(self.value_bytes)),
+            &format!("records.value_bytes must be from 1 to {}", txt::VALUE_MAX),
         )?;
         super::rule(
             self.interval.as_millis() >= 10 && self.batch > 0,
@@ -183,7 +184,7 @@ impl Default for RecordSettings {
     fn default() -> Self {
         Self {
             values_per_name: 8,
-            value_octets: 255,
+            value_bytes: 255,
             names_per_tenant: 64,
             names_of_network: 256,
             interval: DurationMs::from_secs(5),

@@ -26,7 +26,7 @@ pub struct EdgeSettings {
     pub requests: u32,
     /// Bodies of one machine's requests that are read at the same time; further ones wait.
     pub bodies: usize,
-    /// Octets of bodies in memory, of all machines; what does not fit is to come again.
+    /// Bytes of bodies in memory, of all machines; what does not fit is to come again.
     pub bodies_size: ByteSize,
     /// How long a body may take to come.
     pub body_timeout: DurationMs,
@@ -38,7 +38,7 @@ pub struct EdgeSettings {
     pub heartbeat: DurationMs,
     /// Changes that are kept for machines that were away; one that missed more gets a snapshot.
     pub history: usize,
-    /// Octets of them.
+    /// Bytes of them.
     pub history_size: ByteSize,
     /// How often it is looked whether the database holds what no message told: changes, removed machines, a new authority.
     pub refresh: DurationMs,

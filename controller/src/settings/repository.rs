@@ -11,8 +11,9 @@ use crate::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RepositorySettings {
-    /// The most octets that the versions of a tenant may have together, unless the tenant has a limit of its own.
-    pub tenant_octets: ByteSize,
+    /// The most bytes that the versions of a tenant may have together, unless the tenant has a limit of its own.
+    #[serde(alias = "tenant_octets")]
+    pub tenant_bytes: ByteSize,
     /// The most versions of a tenant, likewise.
     pub tenant_versions: u64,
     /// The most signing keys of a tenant.
@@ -25,9 +26,9 @@ pub struct RepositorySettings {
 impl RepositorySettings {
     /// Checks what the types alone cannot.
     pub(super) fn check(&self) -> Result<(), Error> {
-        if self.tenant_versions == 0 || self.tenant_octets.as_bytes() == 0 {
+        if self.tenant_versions == 0 || self.tenant_bytes.as_bytes() == 0 {
             return Err(Error::config(
-                "repository.tenant_octets and tenant_versions must be positive",
+                "repository.tenant_bytes and tenant_versions must be positive",
             ));
         }
         if self.signing_keys_max == 0 {
@@ -42,7 +43,7 @@ impl RepositorySettings {
 impl Default for RepositorySettings {
     fn default() -> Self {
         Self {
-            tenant_octets: ByteSize::from_mib(50 << 10),
+            tenant_bytes: ByteSize::from_mib(50 << 10),
             tenant_versions: 10_000,
             signing_keys_max: 20,
             catalogue: None,

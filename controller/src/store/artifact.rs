@@ -217,8 +217,8 @@ pub async fn trash_delete(
 pub struct ArtifactCounts {
     /// Artifacts that are kept.
     pub kept: u64,
-    /// Their octets.
-    pub octets: u64,
+    /// Their bytes.
+    pub bytes: u64,
     /// Objects to remove.
     pub trash: u64,
 }
@@ -229,14 +229,14 @@ pub struct ArtifactCounts {
 /// When the database fails.
 pub async fn artifact_count(connection: &mut AnyConnection) -> Result<ArtifactCounts, StoreError> {
     let row = sqlx::query(
-        "SELECT COUNT(*) AS kept, CAST(COALESCE(SUM(size), 0) AS BIGINT) AS octets, \
+        "SELECT COUNT(*) AS kept, CAST(COALESCE(SUM(size), 0) AS BIGINT) AS bytes, \
          (SELECT COUNT(*) FROM artifact_trash) AS trash FROM artifacts",
     )
     .fetch_one(connection)
     .await?;
     Ok(ArtifactCounts {
         kept: number(&row, "kept")?,
-        octets: number(&row, "octets")?,
+        bytes: number(&row, "bytes")?,
         trash: number(&row, "trash")?,
     })
 }

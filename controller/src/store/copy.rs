@@ -425,7 +425,7 @@ pub async fn settle(connection: &mut AnyConnection, tables: &[Table]) -> Result<
 pub struct UsedArtifact {
     /// Its object.
     pub object: Object,
-    /// Its octets.
+    /// Its bytes.
     pub size: u64,
 }
 

@@ -120,7 +120,7 @@ fn meaning(code: &str) -> Meaning {
             _ => Meaning::Other,
         };
     }
-    // The low octet is the primary code.
+    // The low byte is the primary code.
     let number: u32 = code.parse().unwrap_or(0);
     match (number & 0xff, number) {
         (5 | 6, _) => Meaning::Contended,

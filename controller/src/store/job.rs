@@ -43,13 +43,13 @@ pub struct JobRow {
     pub target: String,
     /// The media type of the input.
     pub content_type: Option<String>,
-    /// The size of the input in octets.
+    /// The size of the input in bytes.
     pub input_size: u64,
     /// The status that the app answered with last.
     pub status: Option<u16>,
     /// The media type of the result.
     pub result_type: Option<String>,
-    /// The size of the result in octets.
+    /// The size of the result in bytes.
     pub result_size: Option<u64>,
     /// Whose result lies in the object store.
     pub result_attempt: Option<u32>,
@@ -91,7 +91,7 @@ pub struct AnswerRow {
     pub status: u16,
     /// The media type.
     pub content_type: Option<String>,
-    /// The size in octets.
+    /// The size in bytes.
     pub size: u64,
     /// Base64 of a small one.
     pub inline: Option<String>,
@@ -99,7 +99,7 @@ pub struct AnswerRow {
     pub attempt: Option<u32>,
 }
 
-/// All columns but those with the octets.
+/// All columns but those with the bytes.
 const COLUMNS: &str = "id, tenant, app, state, generation, attempt, failures, misses, priority, due_at, expires_at, deadline, submitted_at, \
     submitted_by, started_at, ended_at, kept_until, lease_until, cluster, reason, target, content_type, input_size, status, result_type, \
     result_size, result_attempt, webhook, request, history";
@@ -280,11 +280,11 @@ pub async fn job_by_key(
     row.as_ref().map(job_row).transpose()
 }
 
-/// The octets of a small input or result, as base64: the columns `input` and `result`.
+/// The bytes of a small input or result, as base64: the columns `input` and `result`.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn job_octets(
+pub async fn job_bytes(
     connection: &mut AnyConnection,
     job: JobId,
 ) -> Result<(Option<String>, Option<String>), StoreError> {

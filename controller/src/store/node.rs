@@ -115,7 +115,7 @@ impl Stamp {
 }
 
 /// What every node last said, for who looks at it again and again: with each look only what was written since the one before is fetched and parsed, for
-/// most nodes say what they said. It keeps a few octets for each node that there is, and the new statuses until they are taken.
+/// most nodes say what they said. It keeps a few bytes for each node that there is, and the new statuses until they are taken.
 #[derive(Debug, Default)]
 pub struct Statuses {
     read: BTreeMap<NodeId, Stamp>,

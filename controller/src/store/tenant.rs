@@ -17,7 +17,7 @@ macro_rules! select {
             "t.signature_policy, t.deleted_at, ",
             "(SELECT COUNT(*) FROM versions v WHERE v.tenant = t.id) AS versions, ",
             "(SELECT CAST(COALESCE(SUM(v.size), 0) AS BIGINT) FROM versions v WHERE v.tenant = t.id) + ",
-            "(SELECT CAST(COALESCE(SUM(f.size), 0) AS BIGINT) FROM form_artifacts f WHERE f.tenant = t.id) AS octets, ",
+            "(SELECT CAST(COALESCE(SUM(f.size), 0) AS BIGINT) FROM form_artifacts f WHERE f.tenant = t.id) AS bytes, ",
             "(SELECT COUNT(*) FROM members m WHERE m.tenant = t.id) AS members, ",
             "(SELECT COUNT(*) FROM apps a WHERE a.tenant = t.id) AS apps FROM tenants t ",
             $rest
@@ -33,7 +33,7 @@ fn limit(row: &AnyRow) -> Result<StorageLimit, StoreError> {
         value.map_err(|e| StoreError::corrupt(column, e))
     };
     Ok(StorageLimit {
-        octets: own("storage_octets")?.map(ByteSize::from_bytes),
+        bytes: own("storage_octets")?.map(ByteSize::from_bytes),
         versions: own("storage_versions")?,
     })
 }
@@ -43,8 +43,8 @@ fn tenant(row: &AnyRow) -> Result<TenantInfo, StoreError> {
     let limit = limit(row)?;
     Ok(TenantInfo {
         storage: StorageUse {
-            octets: number(row, "octets")?,
-            octets_limit: limit.octets.map_or(u64::MAX, ByteSize::as_bytes),
+            bytes: number(row, "bytes")?,
+            bytes_limit: limit.bytes.map_or(u64::MAX, ByteSize::as_bytes),
             versions: number(row, "versions")?,
             versions_limit: limit.versions.unwrap_or(u64::MAX),
             own_limit: !limit.is_empty(),
@@ -170,7 +170,7 @@ pub async fn tenant_limit_set(
 ) -> Result<(), StoreError> {
     sqlx::query("UPDATE tenants SET storage_octets = $2, storage_versions = $3 WHERE id = $1")
         .bind(tenant.to_string())
-        .bind(limit.octets.map(|octets| stored(octets.as_bytes())))
+        .bind(limit.bytes.map(|bytes| stored(bytes.as_bytes())))
         .bind(limit.versions.map(stored))
         .execute(connection)
         .await?;

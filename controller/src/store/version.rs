@@ -27,7 +27,7 @@ pub struct VersionRow {
     pub number: VersionNumber,
     /// The component's digest.
     pub digest: Digest,
-    /// The component's size in octets.
+    /// The component's size in bytes.
     pub size: u64,
     /// Runtime, limits, environment.
     pub manifest: Manifest,
@@ -50,9 +50,9 @@ impl VersionRow {
         std::iter::once((self.digest, self.size)).chain(others)
     }
 
-    /// The octets of all artifacts.
+    /// The bytes of all artifacts.
     #[must_use]
-    pub fn octets(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.artifacts()
             .fold(0, |sum, (_, size)| sum.saturating_add(size))
     }

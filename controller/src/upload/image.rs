@@ -150,7 +150,7 @@ pub fn reference_in(path: &Path) -> Result<Option<ImageReference>, ImageError> {
     reference(path, size)
 }
 
-/// The name that the upload is, if it is text and no archive, which has 512 octets at least before anything it holds.
+/// The name that the upload is, if it is text and no archive, which has 512 bytes at least before anything it holds.
 fn reference(path: &Path, size: u64) -> Result<Option<ImageReference>, ImageError> {
     if size > ImageReference::MAX as u64 {
         return Ok(None);

@@ -358,7 +358,7 @@ impl Component {
         self.digest
     }
 
-    /// Its size in octets.
+    /// Its size in bytes.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size

@@ -1,12 +1,12 @@
 //! Signatures over uploads, as `cosign` makes them with a key.
 //!
-//! - Over a component or an image archive: the signature of its octets, in base64 (`cosign sign-blob --key`).
+//! - Over a component or an image archive: the signature of its bytes, in base64 (`cosign sign-blob --key`).
 //! - Over the name of an image in a registry: the signature of a *simple signing* payload that names the image's digest, and the payload
 //!   (`cosign generate`, <https://github.com/containers/image/blob/main/docs/containers-signature.5.md>). What the payload says of names is not
 //!   looked at: the digest alone says what is run.
 //!
-//! Keys are ECDSA on P-256 with SHA-256, which is what cosign makes, and Ed25519: plain, or over the SHA-512 of the octets (Ed25519ph), as newer
-//! versions of cosign sign files. Large files are read piece by piece. Signatures prove who vouched for the octets, not when: taking a key away
+//! Keys are ECDSA on P-256 with SHA-256, which is what cosign makes, and Ed25519: plain, or over the SHA-512 of the bytes (Ed25519ph), as newer
+//! versions of cosign sign files. Large files are read piece by piece. Signatures prove who vouched for the bytes, not when: taking a key away
 //! ends what it can do for new uploads.
 
 use std::fs::File;
@@ -22,11 +22,11 @@ use p256::ecdsa::signature::hazmat::PrehashVerifier;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha512};
 
-/// The most octets of a public key's text.
+/// The most bytes of a public key's text.
 pub const KEY_TEXT_MAX: usize = 4096;
-/// The most octets of a signature's text.
+/// The most bytes of a signature's text.
 pub const SIGNATURE_TEXT_MAX: usize = 1024;
-/// The most octets of a payload.
+/// The most bytes of a payload.
 pub const PAYLOAD_MAX: usize = 16 << 10;
 /// Read at a time.
 const PIECE: usize = 64 << 10;
@@ -97,7 +97,7 @@ impl PublicKey {
     pub fn from_pem(text: &str) -> Result<Self, SignatureError> {
         let bad = |reason: &str| Err(SignatureError::Key(reason.to_owned()));
         if text.len() > KEY_TEXT_MAX {
-            return bad("it is longer than 4096 octets");
+            return bad("it is longer than 4096 bytes");
         }
         let text = text.trim();
         if text.contains("PRIVATE KEY") {
@@ -171,23 +171,23 @@ impl PublicKey {
 /// What was signed.
 struct Message<'a> {
     sha256: Digest,
-    octets: Octets<'a>,
+    bytes: Bytes<'a>,
 }
 
-enum Octets<'a> {
+enum Bytes<'a> {
     File(&'a Path),
     Here(&'a [u8]),
 }
 
 impl Message<'_> {
-    /// Gives all octets, piece by piece.
+    /// Gives all bytes, piece by piece.
     fn each(&self, take: &mut dyn FnMut(&[u8])) -> Result<(), SignatureError> {
-        let path = match self.octets {
-            Octets::Here(octets) => {
-                take(octets);
+        let path = match self.bytes {
+            Bytes::Here(bytes) => {
+                take(bytes);
                 return Ok(());
             }
-            Octets::File(path) => path,
+            Bytes::File(path) => path,
         };
         let mut file = File::open(path).map_err(SignatureError::Read)?;
         let mut piece = vec![0; PIECE];
@@ -212,7 +212,7 @@ pub struct Signature {
 /// What a signature is over.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'a> {
-    /// The octets of a file whose digest is known.
+    /// The bytes of a file whose digest is known.
     File(&'a Path, Digest),
     /// An image in a registry, by the digest of its manifest.
     Image(Digest),
@@ -238,13 +238,13 @@ pub fn verify(
     signature: &Signature,
     keys: &[SigningKeyInfo],
 ) -> Result<Signer, SignatureError> {
-    let octets = STANDARD
+    let bytes = STANDARD
         .decode(signature.text.trim())
         .map_err(|_| SignatureError::Unreadable("expected base64, as cosign writes it"))?;
     let mut message = match subject {
         Subject::File(path, sha256) => Message {
             sha256,
-            octets: Octets::File(path),
+            bytes: Bytes::File(path),
         },
         Subject::Image(digest) => {
             let payload = signature.payload.as_deref().ok_or_else(|| {
@@ -255,7 +255,7 @@ pub fn verify(
             names(payload, &digest)?;
             Message {
                 sha256: Digest::of(payload),
-                octets: Octets::Here(payload),
+                bytes: Bytes::Here(payload),
             }
         }
     };
@@ -264,7 +264,7 @@ pub fn verify(
     }
     for info in keys {
         let key = PublicKey::from_pem(&info.public_key)?;
-        if key.made(&octets, &mut message)? {
+        if key.made(&bytes, &mut message)? {
             return Ok(Signer {
                 name: info.name.clone(),
                 algorithm: info.algorithm,

@@ -216,31 +216,31 @@ async fn a_bad_archive_leaves_nothing(backend: Backend) {
     let (archive, _) = backed_up(&rig, "good.fdn").await;
     let (folder, settings) = elsewhere(backend).await;
     let bad = folder.path().join("bad.fdn");
-    let octets = std::fs::read(&archive).expect("the archive");
-    let length = octets.len();
+    let bytes = std::fs::read(&archive).expect("the archive");
+    let length = bytes.len();
     for end in [0, 1, 100, length / 3, length / 2, length - 9, length - 1] {
-        std::fs::write(&bad, &octets[..end]).expect("written");
-        let error = refused(&settings, &bad, &format!("{end} of {length} octets")).await;
+        std::fs::write(&bad, &bytes[..end]).expect("written");
+        let error = refused(&settings, &bad, &format!("{end} of {length} bytes")).await;
         assert_eq!(error.code(), ErrorCode::BadRequest, "{error}");
         assert!(
             error.to_string().contains("damaged or cut short"),
             "{error}"
         );
     }
-    let whole = unzipped(&octets);
-    // The first ten octets are the header of gzip: time and system do not matter there.
+    let whole = unzipped(&bytes);
+    // The first ten bytes are the header of gzip: time and system do not matter there.
     for at in (10..length).step_by(length / 12) {
-        let mut octets = octets.clone();
-        octets[at] ^= 0x10;
-        // Deflate leaves bits unused, as those that fill up an octet before data that is stored as it is.
-        if unzipped(&octets) == whole {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 0x10;
+        // Deflate leaves bits unused, as those that fill up a byte before data that is stored as it is.
+        if unzipped(&bytes) == whole {
             continue;
         }
-        std::fs::write(&bad, &octets).expect("written");
-        refused(&settings, &bad, &format!("octet {at} of {length}")).await;
+        std::fs::write(&bad, &bytes).expect("written");
+        refused(&settings, &bad, &format!("byte {at} of {length}")).await;
     }
     let parts = unpacked(&archive);
-    // Each part has an octet changed, in an archive that is sound for gzip and tar.
+    // Each part has a byte changed, in an archive that is sound for gzip and tar.
     for number in 0..parts.len() {
         let mut parts = parts.clone();
         let name = parts[number].0.clone();
@@ -328,7 +328,7 @@ async fn keys_are_asked_for_and_never_replaced(backend: Backend) {
     let master = std::fs::read_to_string(&file).expect("the master key");
     let held = unpacked(&archive)
         .iter()
-        .any(|(_, octets)| String::from_utf8_lossy(octets).contains(key.trim()));
+        .any(|(_, bytes)| String::from_utf8_lossy(bytes).contains(key.trim()));
     assert!(!held, "no part holds the key");
 
     let (folder, settings) = elsewhere(backend).await;

@@ -56,7 +56,7 @@ async fn what_nobody_uses_goes_after_its_grace_time(backend: Backend) {
     rig.deploy("two", shared).await;
     let own = rig.deploy("one", components::hello("own")).await;
     delete(&rig, "one").await;
-    // The bill ends with the version, not with its octets.
+    // The bill ends with the version, not with its bytes.
     let mut connection = state.store.read().await.expect("connected");
     let kept = artifact_list_kept(
         &mut connection,

@@ -63,13 +63,13 @@ fn forget(rig: &Rig) {
 
 /// The head of a pack, and the pack.
 fn read(path: &Path) -> (PackHead, Vec<u8>) {
-    let mut octets = std::fs::read(path).expect("a pack");
-    let end = octets
+    let mut bytes = std::fs::read(path).expect("a pack");
+    let end = bytes
         .iter()
         .position(|byte| *byte == b'\n')
         .expect("a head");
-    let pack = octets.split_off(end + 1);
-    let head = serde_json::from_slice(&octets).expect("a head");
+    let pack = bytes.split_off(end + 1);
+    let head = serde_json::from_slice(&bytes).expect("a head");
     (head, pack)
 }
 
@@ -124,16 +124,16 @@ async fn what_nobody_vouches_for_is_removed(backend: Backend) {
     let last = other.len() - 1;
     other[last] ^= 1;
     let with = |head: &PackHead, pack: &[u8]| {
-        let mut octets = serde_json::to_vec(head).expect("JSON");
-        octets.push(b'\n');
-        octets.extend(pack);
-        octets
+        let mut bytes = serde_json::to_vec(head).expect("JSON");
+        bytes.push(b'\n');
+        bytes.extend(pack);
+        bytes
     };
     // Whoever can write to the artifact store puts there what was not signed, what was signed for other bytes, for less of them, for a pack of another
     // name, and no pack at all.
     let renamed = path.with_file_name(Digest::of(b"another").hex());
     let longer: Vec<u8> = pack.iter().copied().chain([0; 9]).collect();
-    for (round, (at, octets)) in [
+    for (round, (at, bytes)) in [
         (&path, with(&foreign, &pack)),
         (&path, with(&head, &other)),
         (&path, with(&head, &longer)),
@@ -147,7 +147,7 @@ async fn what_nobody_vouches_for_is_removed(backend: Backend) {
             std::fs::remove_file(pack).expect("removed");
         }
         forget(&rig);
-        std::fs::write(at, octets).expect("written");
+        std::fs::write(at, bytes).expect("written");
         rig = rig.restart().await;
         assert_compiled(deploy(&rig, "one", &format!("w{round}")).await);
         let metrics = &rig.controller.state().metrics.packs;

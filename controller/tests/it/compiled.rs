@@ -46,14 +46,14 @@ async fn nodes_get_signed_machine_code_until_its_component_goes(backend: Backend
     let deployed = rig.deploy("hello", components::hello("hi")).await;
     let (_member, mut wire) = node(&rig, &deployed).await;
     let here = path(&deployed, &engine());
-    let (status, _, octets) = wire.get(&here, None).await;
+    let (status, _, bytes) = wire.get(&here, None).await;
     assert_eq!(status, 200);
-    let end = octets
+    let end = bytes
         .iter()
         .position(|byte| *byte == b'\n')
         .expect("a head");
-    let head: CompiledHead = serde_json::from_slice(&octets[..end]).expect("a head");
-    let code = &octets[end + 1..];
+    let head: CompiledHead = serde_json::from_slice(&bytes[..end]).expect("a head");
+    let code = &bytes[end + 1..];
     assert_eq!(head.component, deployed.digest);
     assert_eq!(head.engine.as_str(), engine());
     assert_eq!(

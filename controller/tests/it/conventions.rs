@@ -524,11 +524,11 @@ async fn refusals_are_compressed_where_they_say_so() {
         .headers()
         .get("content-encoding")
         .map(|value| value.to_str().expect("text").to_owned());
-    let octets = answer.bytes().await.expect("a body");
+    let bytes = answer.bytes().await.expect("a body");
     match coded.as_deref() {
-        Some("gzip") => assert_eq!(octets[..2], [0x1f, 0x8b], "gzip begins so (RFC 1952)"),
+        Some("gzip") => assert_eq!(bytes[..2], [0x1f, 0x8b], "gzip begins so (RFC 1952)"),
         None => {
-            let problem: fdn_core::Problem = serde_json::from_slice(&octets).expect("a problem");
+            let problem: fdn_core::Problem = serde_json::from_slice(&bytes).expect("a problem");
             assert!(problem.request_id.is_some());
         }
         Some(other) => panic!("{other} was not asked for"),

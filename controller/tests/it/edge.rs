@@ -39,8 +39,8 @@ async fn a_node_is_told_of_what_its_cluster_holds(backend: Backend) {
     assert_eq!(Wire::app(&frames, "vault"), None);
     assert!(frames.iter().any(|frame| matches!(frame, Frame::Fleet(_))));
     let artifact = format!("/edge/v1/artifacts/{digest}");
-    let (status, _, octets) = one.get(&artifact, None).await;
-    assert_eq!((status, octets), (200, components::hello("x").into()));
+    let (status, _, bytes) = one.get(&artifact, None).await;
+    assert_eq!((status, bytes), (200, components::hello("x").into()));
     assert_eq!(two.get(&artifact, None).await.0, 403);
     // Of its machine code there is none for such an engine.
     let compiled = format!("/edge/v1/compiled/{digest}/00");
@@ -212,18 +212,18 @@ async fn machines_hear_of_changes_while_the_broker_is_away() {
 async fn artifacts_are_fetched_whole_and_from_where_one_stopped() {
     let rig = Rig::start().await;
     rig.cluster("eu-west").await;
-    let component = components::hello("octets");
+    let component = components::hello("bytes");
     let deployed = rig.deploy("hello", component.clone()).await;
     let member = Member::join(&rig, Role::Node, "eu-west", "m-1").await;
     let mut wire = member.connect(&[&rig]);
     wire.until(deployed.revision).await;
     let path = format!("/edge/v1/artifacts/{}", deployed.digest);
-    let (status, _, octets) = wire.get(&path, None).await;
-    assert_eq!((status, &octets[..]), (200, &component[..]));
-    let (status, range, octets) = wire.get(&path, Some("bytes=10-")).await;
+    let (status, _, bytes) = wire.get(&path, None).await;
+    assert_eq!((status, &bytes[..]), (200, &component[..]));
+    let (status, range, bytes) = wire.get(&path, Some("bytes=10-")).await;
     let expected = format!("bytes 10-{}/{}", component.len() - 1, component.len());
     assert_eq!((status, range), (206, expected));
-    assert_eq!(&octets[..], &component[10..]);
+    assert_eq!(&bytes[..], &component[10..]);
     assert_eq!(wire.get(&path, Some("bytes=99999999-")).await.0, 400);
     assert_eq!(wire.get(&path, Some("bytes=0-5")).await.0, 400);
     let none = format!("/edge/v1/artifacts/{}", Digest::of(b"none"));
@@ -253,10 +253,10 @@ async fn a_node_hands_a_batch_over_as_often_as_it_likes() {
             assert_eq!(receipt.duplicate, duplicate);
         }
         assert_eq!(
-            wire.post_octets(path, b"{\"batch\":7}".to_vec()).await.0,
+            wire.post_bytes(path, b"{\"batch\":7}".to_vec()).await.0,
             400
         );
-        assert_eq!(wire.post_octets(path, vec![b' '; 17 << 20]).await.0, 413);
+        assert_eq!(wire.post_bytes(path, vec![b' '; 17 << 20]).await.0, 413);
     }
 }
 

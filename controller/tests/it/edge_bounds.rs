@@ -43,7 +43,7 @@ async fn network_of(
     (rig, deployed)
 }
 
-/// Octets that no connection has room for at once.
+/// Bytes that no connection has room for at once.
 const LARGE: usize = 4 << 20;
 
 /// A component with so much in it that says nothing.
@@ -81,8 +81,8 @@ async fn who_asks_for_an_artifact_and_does_not_read_it_is_cut() {
     let mut wire = node.connect(&[&rig]);
     wire.until(deployed.revision).await;
     let path = format!("/edge/v1/artifacts/{}", deployed.digest);
-    let (status, _, octets) = wire.get(&path, None).await;
-    assert_eq!((status, octets), (200, large().into()));
+    let (status, _, bytes) = wire.get(&path, None).await;
+    assert_eq!((status, bytes), (200, large().into()));
     let metrics = &rig.controller.state().metrics.edge;
     assert_eq!(metrics.stalled.get(), 0);
     let answer = begin(&wire, &path).await;
@@ -235,7 +235,7 @@ async fn bodies_take_bounded_memory_and_dns_servers_hand_over_no_usage() {
     let mut wire = node.connect(&[&rig]);
     wire.up().await;
     let path = "/edge/v1/usage/sums";
-    let post = async |wire: &Wire, size: usize| wire.post_octets(path, vec![b' '; size]).await.0;
+    let post = async |wire: &Wire, size: usize| wire.post_bytes(path, vec![b' '; size]).await.0;
     assert_eq!(post(&wire, 100 << 10).await, 413);
     // Room enough, and nothing that can be read.
     assert_eq!(post(&wire, 60 << 10).await, 400);

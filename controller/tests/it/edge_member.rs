@@ -158,15 +158,15 @@ impl Wire {
 
     pub(crate) async fn post<T: Serialize>(&self, path: &str, body: &T) -> (u16, Value) {
         let body = serde_json::to_vec(body).expect("JSON");
-        let (status, octets) = self.post_octets(path, body).await;
-        let value = serde_json::from_slice(&octets).unwrap_or(Value::Null);
+        let (status, bytes) = self.post_bytes(path, body).await;
+        let value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         (status, value)
     }
 
-    pub(crate) async fn post_octets(&self, path: &str, body: Vec<u8>) -> (u16, Bytes) {
+    pub(crate) async fn post_bytes(&self, path: &str, body: Vec<u8>) -> (u16, Bytes) {
         let request = http::Request::post(path).body(Bytes::from(body));
-        let (status, _, octets) = self.ask(request.expect("a request")).await;
-        (status, octets)
+        let (status, _, bytes) = self.ask(request.expect("a request")).await;
+        (status, bytes)
     }
 
     async fn ask(&self, request: http::Request<Bytes>) -> (u16, String, Bytes) {

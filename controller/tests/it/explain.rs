@@ -11,13 +11,16 @@
 //! So eu-west wins with 90 ms: 30 ms ahead of ap-south, whose queue outweighs its nearness, and 35 ms ahead of us-east, whose speed does not
 //! outweigh its distance.
 
-use fdn_core::api::{Candidate, DeployResponse, Explanation};
+use fdn_core::api::{Candidate, DeployResponse, Explanation, NodeInfo};
+use fdn_core::device::{DeviceKind, DeviceState, DeviceStatus};
 use fdn_core::latency::LatencySource;
-use fdn_core::message::{AppObserved, AppPhase, DemandReport, Message, NodeStatus, RttReport};
+use fdn_core::message::{
+    AppObserved, AppPhase, DemandReport, Holders, Message, NodeStatus, RttReport,
+};
 use fdn_core::phases::PhaseTimes;
 use fdn_core::preview::PlanPreview;
 use fdn_core::serving::NodeRuntime;
-use fdn_core::{Millis, NodeId, Revision};
+use fdn_core::{MebiBytes, Millis, NodeId, Revision};
 use fdn_testkit::{components, wait};
 use reqwest::Method;
 
@@ -27,6 +30,7 @@ on_both!(
     it_agrees_with_a_computation_by_hand,
     a_binding_is_kept_until_the_gain_passes_the_margin,
     a_cluster_that_cannot_serve_it_says_why,
+    a_cluster_without_the_device_is_told_nothing_of_it,
     what_calls_took_stands_beside_what_is_predicted,
     when_no_cluster_can_take_it_each_says_why,
 );
@@ -342,7 +346,7 @@ async fn a_cluster_that_cannot_serve_it_says_why(backend: Backend) {
     let rig = network(backend).await;
     // Both nodes of the best cluster fail, another one has only components of an image to run, the third is ready.
     let failed = || AppPhase::Failed {
-        reason: "the digest differs\nat octet 7".to_owned(),
+        reason: "the digest differs\nat byte 7".to_owned(),
     };
     rig.node(told(eu("eu-1"), failed(), 0, 0.0)).await;
     rig.node(told(eu("eu-2"), failed(), 0, 0.0)).await;
@@ -394,6 +398,78 @@ async fn a_cluster_that_cannot_serve_it_says_why(backend: Backend) {
         }
     })
     .await;
+}
+
+/// Deploys an image that needs a device; what the check of devices found, and the clusters that are told of it.
+async fn drawn(rig: &Rig, app: &str) -> (String, Holders) {
+    let manifest = "runtime = \"docker\"\n[gpu]\nmemory = \"16GiB\"\nmodel = \"L4\"\n";
+    let image = crate::forms::image().into_bytes();
+    let deployed: DeployResponse = rig.json(rig.upload(app, image, Some(manifest), None)).await;
+    let mut steps = deployed.validation.into_iter();
+    let found = steps.find(|step| step.step == "devices");
+    let apps = rig.apps_snapshot().await.apps.into_iter();
+    let mut of_it = apps.filter(|desired| desired.app.as_str() == app);
+    let spec = of_it.next().expect("told").spec.expect("there");
+    (found.expect("it was looked for").result, spec.holders)
+}
+
+async fn a_cluster_without_the_device_is_told_nothing_of_it(backend: Backend) {
+    let rig = Rig::start_with(backend, |settings| settings.geo.locations.clear()).await;
+    rig.node(eu("eu-1")).await;
+    let [eu_west, us_east] = ["eu-west", "us-east"].map(|id| id.parse().expect("a cluster"));
+    wait::until("the node to be heard", async || {
+        let nodes: Vec<NodeInfo> = rig.get("/v1/nodes").await;
+        match nodes.is_empty() {
+            true => Err("there is none"),
+            false => Ok(()),
+        }
+    })
+    .await;
+    let (found, holders) = drawn(&rig, "early").await;
+    assert!(
+        found.starts_with(
+            "no node of any cluster that runs containers has 1 device of model L4 with 16GiB"
+        ),
+        "{found}"
+    );
+    assert!(holders.has(&eu_west), "somebody is to say what it lacks");
+
+    let mut status = us();
+    status.capacity.gpu_memory_mib = MebiBytes(24 << 10);
+    status.free.gpu_memory_mib = MebiBytes(24 << 10);
+    status.devices = vec![DeviceStatus {
+        id: "GPU-1".parse().expect("an id"),
+        kind: DeviceKind::Gpu,
+        model: "NVIDIA L4".to_owned(),
+        parent: None,
+        memory_mib: MebiBytes(24 << 10),
+        bound_mib: MebiBytes(0),
+        state: DeviceState::InService,
+        slices: Vec::new(),
+    }];
+    rig.node(status).await;
+    wait::until("its device to be heard of", async || {
+        let nodes: Vec<NodeInfo> = rig.get("/v1/nodes").await;
+        let has = |node: &NodeInfo| node.capacity.gpu_memory_mib > MebiBytes(0);
+        match nodes.iter().any(has) {
+            true => Ok(()),
+            false => Err(format!("{nodes:?}")),
+        }
+    })
+    .await;
+    let (found, holders) = drawn(&rig, "hello").await;
+    assert_eq!(found, "1 device of model L4 with 16GiB: in us-east");
+    assert!(
+        holders.has(&us_east) && !holders.has(&eu_west),
+        "{holders:?}"
+    );
+    let found = until(&rig, "a cluster to be chosen", |found| {
+        found.chosen.is_some()
+    })
+    .await;
+    assert_eq!(found.chosen.as_ref().expect("chosen").as_str(), "us-east");
+    let why = excluded(&found, "eu-west").expect("it has no device");
+    assert!(why.contains("16384 MiB GPU memory"), "{why}");
 }
 
 async fn what_calls_took_stands_beside_what_is_predicted(backend: Backend) {

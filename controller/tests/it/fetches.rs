@@ -144,7 +144,7 @@ async fn a_controller_that_has_not_heard_of_a_version_asks_the_database(backend:
     let second = rig.deploy("hello", components::hello("two")).await;
     assert_eq!(answers(&wire, &[second.digest]).await, [200]);
     let app = "hello".parse().expect("an app");
-    let book = rig.controller.state().edge.book.lock();
-    let heard = book.expect("not poisoned").revision_of(&app);
+    let change_log = rig.controller.state().edge.change_log.lock();
+    let heard = change_log.expect("not poisoned").revision_of(&app);
     assert!(heard < second.revision, "{heard:?}");
 }

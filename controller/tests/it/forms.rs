@@ -277,7 +277,7 @@ async fn artifacts_of_forms_are_kept_with_their_version(backend: Backend) {
         digest,
         size: 7,
     }];
-    assert_eq!(row.octets(), row.size + 7);
+    assert_eq!(row.bytes(), row.size + 7);
     assert_eq!(
         row.forms[0].manifest.over(&Manifest::default()).concurrency,
         8

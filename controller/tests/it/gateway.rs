@@ -73,7 +73,7 @@ async fn serve(
         seen.passes.push((host, pass));
     }
     let _leave = Leave(node.get_ref().clone());
-    match std::str::from_utf8(&body).unwrap_or("octets") {
+    match std::str::from_utf8(&body).unwrap_or("bytes") {
         "wait" => {
             // Whoever opens the gate lets one call through.
             let passed = tokio::time::timeout(Duration::from_secs(60), node.gate.acquire()).await;

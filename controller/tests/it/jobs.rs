@@ -321,8 +321,8 @@ async fn without_the_broker_nothing_is_accepted(backend: Backend) {
         let refused = rig.refused(submission(&rig, "hello", query, body)).await;
         assert_eq!(refused.1.code, code, "{query}");
     }
-    let octets = vec![0u8; (rig.settings.jobs.input_limit.as_bytes() + 1) as usize];
-    let refused = rig.refused(submission(&rig, "hello", "", octets)).await;
+    let bytes = vec![0u8; (rig.settings.jobs.input_limit.as_bytes() + 1) as usize];
+    let refused = rig.refused(submission(&rig, "hello", "", bytes)).await;
     assert_eq!(refused.1.code, ErrorCode::JobTooLarge);
 }
 
@@ -359,7 +359,7 @@ async fn large_inputs_and_answers_lie_in_the_object_store_and_go_with_the_job(ba
     ended(&rig, receipt.id).await;
     let result = rig.request(Method::GET, &format!("/v1/jobs/{}/result", receipt.id));
     let result = result.send().await.expect("an answer").bytes().await;
-    assert_eq!(result.expect("octets"), input);
+    assert_eq!(result.expect("bytes"), input);
     assert_eq!(rig.objects_of_jobs(), ["input", "result-1"]);
     let later = fdn_service::now().get() + rig.settings.jobs.keep.as_millis() + 1;
     let round = fdn_controller::jobs::sweep::round;

@@ -160,11 +160,11 @@ async fn tokens_have_bounds_and_no_secret_is_kept_or_listed() {
     let secret = made.token.rsplit('.').next().expect("a secret").to_owned();
     let list: Value = rig.get("/v1/join-tokens").await;
     assert!(!list.to_string().contains(&secret));
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     for name in ["controller.db", "controller.db-wal"] {
-        octets.extend(std::fs::read(rig.folder.path().join(name)).unwrap_or_default());
+        bytes.extend(std::fs::read(rig.folder.path().join(name)).unwrap_or_default());
     }
-    let text = String::from_utf8_lossy(&octets);
+    let text = String::from_utf8_lossy(&bytes);
     assert!(text.contains(&made.info.id.to_string()) && !text.contains(&secret));
     let gone = rig.request(
         Method::DELETE,

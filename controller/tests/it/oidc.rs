@@ -120,10 +120,10 @@ async fn discovery(provider: Shared) -> HttpResponse {
 
 async fn keys(provider: Shared) -> HttpResponse {
     let point = provider.key.verifying_key().to_sec1_point(false);
-    let octets = point.as_bytes();
+    let bytes = point.as_bytes();
     HttpResponse::Ok().json(json!({ "keys": [{
         "kty": "EC", "crv": "P-256", "use": "sig", "kid": "one", "alg": "ES256",
-        "x": BASE64.encode(&octets[1..33]), "y": BASE64.encode(&octets[33..65]),
+        "x": BASE64.encode(&bytes[1..33]), "y": BASE64.encode(&bytes[33..65]),
     }] }))
 }
 

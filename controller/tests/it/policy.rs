@@ -195,8 +195,8 @@ async fn quotas_are_counted_once_from_usage(backend: Backend) {
             node: "n-1".parse().expect("node"),
             records,
         };
-        let octets = serde_json::to_vec(&batch).expect("JSON");
-        let stored = fdn_controller::app::usage::store(rig.controller.state(), &octets);
+        let bytes = serde_json::to_vec(&batch).expect("JSON");
+        let stored = fdn_controller::app::usage::store(rig.controller.state(), &bytes);
         stored.await.expect("stored")
     };
     let long_ago = Timestamp(now.0 - 70 * 86_400_000);

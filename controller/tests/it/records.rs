@@ -88,8 +88,8 @@ async fn recorded_passes_come_out_the_same(backend: Backend) {
     }
     let (mut down, mut failed, mut first) = (0, 0, 0);
     let mut last = None;
-    for octets in &records {
-        let recorded = Recorded::decode(octets).expect("a record");
+    for bytes in &records {
+        let recorded = Recorded::decode(bytes).expect("a record");
         let replayed = recorded.replay().expect("consistent");
         assert_eq!(recorded.differences(&replayed), []);
         assert!(last.is_none_or(|last| last < recorded.at()), "in order");
@@ -110,7 +110,7 @@ async fn recorded_passes_come_out_the_same(backend: Backend) {
         down > 0 && failed > 0 && first > 0,
         "{down} {failed} {first}"
     );
-    // The last eight octets are what is left of the bound on moves: one bit of it is found.
+    // The last eight bytes are what is left of the bound on moves: one bit of it is found.
     let mut changed = records.last().expect("some").clone();
     let at = changed.len() - 8;
     changed[at] ^= 1;

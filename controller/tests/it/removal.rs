@@ -205,7 +205,7 @@ async fn a_tenant_goes_with_what_it_has_but_for_its_bills(backend: Backend) {
     assert_eq!(rig.code(again).await, "FDN-2003");
     // Under its id there are its bills and its log, and nothing can be made.
     let told: TenantInfo = rig.get(&format!("/v1/tenants/{id}")).await;
-    assert!(told.deleted_at.is_some() && told.storage.octets == 0);
+    assert!(told.deleted_at.is_some() && told.storage.bytes == 0);
     let bill = rig.request(
         Method::GET,
         &format!("/v1/billing/statements/current?tenant={id}"),

@@ -37,15 +37,15 @@ async fn a_tenant_stores_as_much_as_it_may(backend: Backend) {
     let one = components::hello("one");
     let size = one.len() as u64;
     let rig = Rig::start_with(backend, |settings| {
-        settings.repository.tenant_octets = ByteSize::from_bytes(size * 2 + 1);
+        settings.repository.tenant_bytes = ByteSize::from_bytes(size * 2 + 1);
         settings.repository.tenant_versions = 3;
     })
     .await;
     rig.deploy("one", one).await;
     rig.deploy("two", components::hello("two")).await;
     let used = tenant(&rig).await.storage;
-    assert_eq!((used.octets, used.versions), (2 * size, 2));
-    assert_eq!((used.octets_limit, used.versions_limit), (2 * size + 1, 3));
+    assert_eq!((used.bytes, used.versions), (2 * size, 2));
+    assert_eq!((used.bytes_limit, used.versions_limit), (2 * size + 1, 3));
     assert!(!used.own_limit);
     let refused = async |text: &str| {
         let upload = rig.upload("three", components::hello("six"), None, None);
@@ -53,19 +53,19 @@ async fn a_tenant_stores_as_much_as_it_may(backend: Backend) {
         assert_eq!((status.as_u16(), problem.code.as_str()), (409, "FDN-2035"));
         assert!(problem.detail.contains(text), "{}", problem.detail);
     };
-    refused(&format!("limit of {} octets", 2 * size + 1)).await;
+    refused(&format!("limit of {} bytes", 2 * size + 1)).await;
     assert_eq!(rig.artifacts().len(), 2, "nothing of it is stored");
     // What is stored already may come again.
     rig.deploy("two", components::hello("two")).await;
 
-    let own = limit(&rig, json!({ "octets": "1GiB", "versions": 2 })).await;
+    let own = limit(&rig, json!({ "bytes": "1GiB", "versions": 2 })).await;
     assert!(own.storage.own_limit);
     assert_eq!(
-        (own.storage.octets_limit, own.storage.versions_limit),
+        (own.storage.bytes_limit, own.storage.versions_limit),
         (1 << 30, 2)
     );
     refused("the tenant's limit is 2").await;
-    let back = limit(&rig, json!({ "octets": "1GiB" })).await;
+    let back = limit(&rig, json!({ "bytes": "1GiB" })).await;
     assert_eq!(back.storage.versions_limit, 3, "the network's");
     rig.deploy("three", components::hello("six")).await;
     let listed: Vec<TenantInfo> = rig.get("/v1/tenants").await;
@@ -206,9 +206,9 @@ fn key() -> (SigningKey, String) {
     (secret, pem)
 }
 
-fn signed(secret: &SigningKey, octets: &[u8]) -> [(&'static str, String); 1] {
+fn signed(secret: &SigningKey, bytes: &[u8]) -> [(&'static str, String); 1] {
     use base64::Engine;
-    let made = secret.sign(octets).to_bytes();
+    let made = secret.sign(bytes).to_bytes();
     let text = base64::engine::general_purpose::STANDARD.encode(made);
     [("signature", text)]
 }
@@ -243,7 +243,7 @@ async fn unsigned_uploads_are_refused_when_the_tenant_says_so(backend: Backend) 
 
     let hello = components::hello("signed");
     // A signature that comes is checked, also when none is asked for.
-    let wrong = signed(&secret, b"other octets");
+    let wrong = signed(&secret, b"other bytes");
     let request = upload(&rig, "hello", hello.clone(), &wrong);
     assert_eq!(rig.code(request).await, "FDN-1031");
     rig.deploy("free", components::hello("free")).await;
@@ -314,8 +314,8 @@ async fn both_kinds_of_keys_sign(backend: Backend) {
     let (edwards, edwards_pem) = key();
     let curve = p256::ecdsa::SigningKey::from_slice(&[7; 32]).expect("a key");
     let curve_pem = curve.verifying_key().to_public_key_pem(LineEnding::LF);
-    let by_curve = |octets: &[u8]| {
-        let made: p256::ecdsa::Signature = curve.sign(octets);
+    let by_curve = |bytes: &[u8]| {
+        let made: p256::ecdsa::Signature = curve.sign(bytes);
         let text = base64::engine::general_purpose::STANDARD.encode(made.to_der());
         [("signature", text)]
     };
@@ -333,15 +333,15 @@ async fn both_kinds_of_keys_sign(backend: Backend) {
         .json(required.json(&json!({ "policy": "required" })))
         .await;
     for (text, by) in [("one", "curve"), ("two", "edwards")] {
-        let octets = components::hello(text);
-        let sign = |octets: &[u8]| match by {
-            "curve" => by_curve(octets),
-            _ => signed(&edwards, octets),
+        let bytes = components::hello(text);
+        let sign = |bytes: &[u8]| match by {
+            "curve" => by_curve(bytes),
+            _ => signed(&edwards, bytes),
         };
-        let wrong = upload(&rig, "hello", octets.clone(), &sign(b"other octets"));
+        let wrong = upload(&rig, "hello", bytes.clone(), &sign(b"other bytes"));
         assert_eq!(rig.code(wrong).await, "FDN-1031", "{by}");
-        let right = sign(&octets);
-        let deployed: DeployResponse = rig.json(upload(&rig, "hello", octets, &right)).await;
+        let right = sign(&bytes);
+        let deployed: DeployResponse = rig.json(upload(&rig, "hello", bytes, &right)).await;
         let algorithm = match by {
             "curve" => "ecdsa-p256",
             _ => "ed25519",
@@ -355,10 +355,10 @@ async fn both_kinds_of_keys_sign(backend: Backend) {
 async fn the_catalogue_is_deployed_by_name(backend: Backend) {
     let folder = tempfile::tempdir().expect("folder");
     let mine = components::hello("mine");
-    let write = |path: &str, octets: &[u8]| {
+    let write = |path: &str, bytes: &[u8]| {
         let path = folder.path().join(path);
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-        std::fs::write(path, octets).expect("written");
+        std::fs::write(path, bytes).expect("written");
     };
     write(
         "catalogue.toml",

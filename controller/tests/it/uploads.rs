@@ -89,7 +89,7 @@ async fn each_bad_component_is_refused_with_its_own_code_and_text(backend: Backe
             components::truncated(),
             "FDN-1004",
             "format",
-            "truncated or malformed at octet",
+            "truncated or malformed at byte",
         ),
         (
             "a component without a handler",

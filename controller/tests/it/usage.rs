@@ -103,8 +103,8 @@ fn record_of(app: &str) -> UsageRecord {
 
 /// Takes in what a node hands over.
 pub(crate) async fn add(rig: &Rig, sums: &UsageSums) -> UsageReceipt {
-    let octets = serde_json::to_vec(sums).expect("JSON");
-    let added = fdn_controller::app::usage::add(rig.controller.state(), &octets);
+    let bytes = serde_json::to_vec(sums).expect("JSON");
+    let added = fdn_controller::app::usage::add(rig.controller.state(), &bytes);
     added.await.expect("added")
 }
 

@@ -184,7 +184,7 @@ async fn nodes_are_told_how_stages_run_and_where_others_listen(backend: Backend)
     assert_eq!(run.timeout.as_millis(), 20_000);
     assert_eq!(run.rules.len(), 2, "only what is not the default");
     let size = serde_json::to_vec(&run).expect("JSON").len();
-    assert!(size < 2048, "{size} octets");
+    assert!(size < 2048, "{size} bytes");
     let plain = told.apps.iter().find(|app| app.app.as_str() == "one");
     assert!(
         plain

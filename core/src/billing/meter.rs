@@ -28,9 +28,9 @@ pub enum Meter {
     VcpuSeconds,
     /// GPU memory held for calls, times time.
     GpuGibSeconds,
-    /// Octets of answers.
+    /// Bytes of answers.
     EgressGib,
-    /// Octets of artifacts kept, times time.
+    /// Bytes of artifacts kept, times time.
     StorageGibHours,
 }
 

@@ -70,7 +70,7 @@ fn words(text: &str) -> impl Iterator<Item = String> {
 }
 
 impl GpuModel {
-    /// The longest, in octets.
+    /// The longest, in bytes.
     pub const MAX: usize = 64;
 
     /// The text form.

@@ -11,7 +11,7 @@ use crate::unit::{ByteSize, DurationMs, Timestamp};
 
 /// The longest path and query that a job is sent to.
 pub const TARGET_MAX: usize = 1024;
-/// The largest input of a schedule's jobs, in octets.
+/// The largest input of a schedule's jobs, in bytes.
 pub const SCHEDULE_BODY_MAX: usize = 16 << 10;
 
 /// Whether a text is a path, with a query or without, that a job can be sent to.

@@ -13,7 +13,7 @@ use crate::unit::Timestamp;
 
 /// How many attempts of a job are kept.
 pub const ATTEMPTS_KEPT: usize = 32;
-/// The longest reason that is kept of an attempt, in octets.
+/// The longest reason that is kept of an attempt, in bytes.
 const REASON_MAX: usize = 300;
 
 /// How an attempt ended.

@@ -13,7 +13,7 @@ use crate::unit::DurationMs;
 const PREFIXES_MAX: usize = 1000;
 /// Most entries of any other list.
 const LIST_MAX: usize = 50;
-/// Most octets of one text.
+/// Most bytes of one text.
 const TEXT_MAX: usize = 2048;
 /// Most calls of a rate.
 const REQUESTS_MAX: u32 = 1_000_000;

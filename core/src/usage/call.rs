@@ -36,7 +36,7 @@ pub struct Noted {
     pub duration_us: u64,
     /// Its CPU time in microseconds.
     pub cpu_us: u64,
-    /// Octets of its answer that had been sent.
+    /// Bytes of its answer that had been sent.
     pub egress_bytes: u64,
 }
 
@@ -205,7 +205,7 @@ pub struct CallLine {
     pub memory_mib: MebiBytes,
     /// GPU memory that the instance held, on all devices together.
     pub gpu_memory_mib: MebiBytes,
-    /// Octets of the answer's body that were sent.
+    /// Bytes of the answer's body that were sent.
     pub egress_bytes: u64,
     /// How it was routed.
     #[serde(flatten)]

@@ -53,7 +53,7 @@ pub struct UsageSum {
     pub cpu: i64,
     /// GPU memory times time, in MiB·µs.
     pub gpu: i64,
-    /// Octets of answers.
+    /// Bytes of answers.
     pub egress: i64,
 }
 

@@ -28,7 +28,7 @@ use crate::error::{Coded, ErrorCode};
 use crate::id::{FunctionName, StageName, VersionNumber};
 use crate::unit::{ByteSize, DurationMs};
 
-/// The longest declaration, in octets.
+/// The longest declaration, in bytes.
 pub const TEXT_MAX: usize = 256 << 10;
 /// The most edges one workflow may have.
 pub const EDGES_MAX: usize = 1024;
@@ -244,7 +244,7 @@ impl Declaration {
     pub fn parse(text: &str) -> Result<Self, DeclarationError> {
         if text.len() > TEXT_MAX {
             let size = text.len();
-            let told = format!("the workflow is {size} octets long, {TEXT_MAX} are allowed");
+            let told = format!("the workflow is {size} bytes long, {TEXT_MAX} are allowed");
             return Err(DeclarationError(vec![told]));
         }
         let fault = |told: String| DeclarationError(vec![told]);
@@ -426,7 +426,7 @@ impl DeclaredStage {
         if let Some(path) = &self.path {
             let plain = path.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
             if !path.starts_with('/') || !plain || path.len() > 2048 {
-                fault("path must begin with / and have no spaces, 2048 octets at most".to_owned());
+                fault("path must begin with / and have no spaces, 2048 bytes at most".to_owned());
             }
         }
         if self.when != Condition::Success && self.needs.is_empty() {

@@ -1,6 +1,6 @@
 //! Several outputs as one body: `multipart/form-data` (RFC 7578), each part named by the stage that it comes from.
 //!
-//! The same parts make the same octets, in the order given. The boundary is made from the parts' digest, so it can stand in none of
+//! The same parts make the same bytes, in the order given. The boundary is made from the parts' digest, so it can stand in none of
 //! them unless somebody finds a fixed point of SHA-256.
 
 use crate::digest::Digest;
@@ -16,7 +16,7 @@ pub struct Part<'a> {
     pub stage: &'a StageName,
     /// Its media type; visible ASCII, or [`UNKNOWN`] is told in its place.
     pub content_type: &'a str,
-    /// The octets.
+    /// The bytes.
     pub body: &'a [u8],
 }
 
@@ -25,7 +25,7 @@ pub struct Part<'a> {
 pub struct Multipart {
     /// Its media type, boundary included.
     pub content_type: String,
-    /// The octets.
+    /// The bytes.
     pub body: Vec<u8>,
 }
 
@@ -63,7 +63,7 @@ impl Multipart {
     }
 }
 
-/// About as many octets as the whole has; never fewer.
+/// About as many bytes as the whole has; never fewer.
 fn length(parts: &[Part<'_>]) -> usize {
     let heads = parts.iter().map(|part| 320 + part.content_type.len());
     parts.iter().map(|part| part.body.len()).sum::<usize>() + heads.sum::<usize>() + 64
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_stand_in_order_and_the_same_make_the_same_octets() {
+    fn parts_stand_in_order_and_the_same_make_the_same_bytes() {
         let (a, b): (StageName, StageName) = ("a".parse().expect("a"), "b".parse().expect("b"));
         let part = |stage, content_type, body| Part {
             stage,

@@ -107,8 +107,8 @@ fn run(options: &Options) {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a figure for reading")]
-fn mib(octets: u64) -> f64 {
-    octets as f64 / (1024.0 * 1024.0)
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / (1024.0 * 1024.0)
 }
 
 /// The program itself, started on the state that is on disk.

@@ -126,7 +126,7 @@ pub(crate) fn ask(
     if answers != 1 {
         return None;
     }
-    // The address is the end of the answer record; behind it the OPT record with the client subnet: 11 and 11 octets.
+    // The address is the end of the answer record; behind it the OPT record with the client subnet: 11 and 11 bytes.
     let at = len.checked_sub(22 + 4)?;
     Some(u32::from(buffer[at + 3]))
 }

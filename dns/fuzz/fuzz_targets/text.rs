@@ -5,4 +5,4 @@
 #[allow(dead_code, reason = "each target uses one function of it")]
 mod harness;
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| harness::text(octets));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| harness::text(bytes));

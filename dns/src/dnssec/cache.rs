@@ -18,7 +18,7 @@ pub type Id = [u8; 32];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
     /// The two numbers of an ECDSA signature (RFC 6605, section 4).
-    pub octets: [u8; 64],
+    pub bytes: [u8; 64],
     /// From when it holds.
     pub inception: u32,
     /// Until when.
@@ -51,7 +51,7 @@ impl Cache {
     }
 
     fn shard(&self, id: &Id) -> MutexGuard<'_, Halves> {
-        // The id is a digest: any of its octets is as good as another. Halves are valid after every single change.
+        // The id is a digest: any of its bytes is as good as another. Halves are valid after every single change.
         self.shards[usize::from(id[31]) % SHARDS]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -94,12 +94,12 @@ mod tests {
     fn id(number: u32) -> Id {
         let mut id = [0; 32];
         id[..4].copy_from_slice(&number.to_be_bytes());
-        id[31] = u8::try_from(number % 256).expect("an octet");
+        id[31] = u8::try_from(number % 256).expect("a byte");
         id
     }
 
     const ONE: Signature = Signature {
-        octets: [1; 64],
+        bytes: [1; 64],
         inception: 0,
         expiration: 1,
     };

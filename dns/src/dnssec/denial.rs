@@ -100,11 +100,11 @@ mod tests {
             next(&[b"a", b"fn", b"test"]),
             [b"\0".as_slice(), b"a", b"fn", b"test"]
         );
-        // 63 + 63 + 63 + 50 and fn.test: 254 octets, so no label fits, and one octet does.
+        // 63 + 63 + 63 + 50 and fn.test: 254 bytes, so no label fits, and one byte does.
         let long = vec![b'x'; 63];
         let name = |first: &[u8]| next(&[first, &long, &long, &long, b"fn", b"test"])[0].clone();
         assert_eq!(name(&[b'y'; 52]), [[b'y'; 52].as_slice(), &[0]].concat());
-        // 255 octets: the last octet is counted up, over the capitals and over what cannot be counted up.
+        // 255 bytes: the last byte is counted up, over the capitals and over what cannot be counted up.
         let full = |end: &[u8]| [vec![b'y'; 53 - end.len()], end.to_vec()].concat();
         assert_eq!(name(&full(b"a")), full(b"b"));
         assert_eq!(name(&full(b"@")), full(b"["));
@@ -130,17 +130,17 @@ mod tests {
         let asked = Name::from_ascii("NoBody.fn.test.").expect("name");
         let record = nsec(&asked, &LowerName::new(&asked), &apex, None, 30);
         assert!(record.name.eq_case(&asked), "spelled as asked");
-        let octets = record.data.to_bytes().expect("octets");
+        let bytes = record.data.to_bytes().expect("bytes");
         // RRSIG, NSEC and NXNAME: 46, 47 and 128 (RFC 9824, section 3.1), behind a name in lower case.
         let expected =
             b"\x01\x00\x06nobody\x02fn\x04test\x00\x00\x11\0\0\0\0\0\x03\0\0\0\0\0\0\0\0\0\0\x80";
-        assert_eq!(octets, expected);
+        assert_eq!(bytes, expected);
         let types = [RecordType::A, RecordType::TXT];
         let record = nsec(&asked, &LowerName::new(&asked), &apex, Some(&types), 30);
-        let octets = record.data.to_bytes().expect("octets");
+        let bytes = record.data.to_bytes().expect("bytes");
         assert!(
-            octets.ends_with(b"\x00\x06\x40\x00\x80\x00\x00\x03"),
-            "{octets:?}"
+            bytes.ends_with(b"\x00\x06\x40\x00\x80\x00\x00\x03"),
+            "{bytes:?}"
         );
     }
 

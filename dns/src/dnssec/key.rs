@@ -13,7 +13,7 @@ use crate::policy::zone::name_of;
 pub const ALGORITHM: Algorithm = Algorithm::ECDSAP256SHA256;
 /// The same as a number (RFC 6605, section 4).
 pub const ALGORITHM_NUMBER: u8 = 13;
-/// Octets of a public key: the two coordinates of a point (RFC 6605, section 4).
+/// Bytes of a public key: the two coordinates of a point (RFC 6605, section 4).
 pub const PUBLIC: usize = 64;
 /// A zone key that a DS record names (RFC 4034, section 2.1.1).
 const FLAGS: u16 = 257;
@@ -50,7 +50,7 @@ impl ZoneKey {
         let random = SystemRandom::new();
         let pair =
             EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8, &random).ok()?;
-        // The first octet only says that the point is not compressed.
+        // The first byte only says that the point is not compressed.
         let point = pair.public_key().as_ref().get(1..)?.to_vec();
         let public = <[u8; PUBLIC]>::try_from(point.as_slice()).ok()?;
         let dnskey = DNSKEY::with_flags(FLAGS, PublicKeyBuf::new(point, ALGORITHM));

@@ -154,7 +154,7 @@ impl Signer {
         for key in ring.signers(first.record_type()) {
             let signature = self.signature(key, &covered, asking)?;
             let input = self.input(key, &covered, &signature);
-            let rrsig = RRSIG::from_sig(input, signature.octets.to_vec());
+            let rrsig = RRSIG::from_sig(input, signature.bytes.to_vec());
             signatures.push(Record::from_rdata(
                 first.name.clone(),
                 // RFC 4034, section 3: it lives as long as what it covers.
@@ -205,13 +205,13 @@ impl Signer {
                 .ok_or(Unsigned::Busy);
         }
         let (inception, expiration) = self.signing.validity.times(asking.now, id[0]);
-        let octets = covered
+        let bytes = covered
             .signed_data(&self.apex, key.tag(), inception, expiration)
             .and_then(|data| key.sign(&data))
             .ok_or(Unsigned::Failed)?;
         self.metrics.made.inc();
         let signature = Signature {
-            octets,
+            bytes,
             inception,
             expiration,
         };

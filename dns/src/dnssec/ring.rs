@@ -7,7 +7,7 @@ use hickory_proto::rr::{Name, RData, Record, RecordType};
 use serde::Serialize;
 
 use super::key::ZoneKey;
-use super::rollover::{KeyTimes, Standing, Timing, standings, wanted_at_parent};
+use super::rollover::{KeyStage, KeyTimes, Timing, standings, wanted_at_parent};
 use crate::policy::zone::name_of;
 
 /// A key and its times.
@@ -44,7 +44,7 @@ pub struct KeyState {
 #[derive(Debug)]
 pub struct Ring {
     zone: HostName,
-    keys: Vec<(TimedKey, Standing)>,
+    keys: Vec<(TimedKey, KeyStage)>,
     /// Where the key stands that signs the zone.
     active: usize,
     /// Where the key stands that the parent should name.
@@ -69,7 +69,7 @@ impl Ring {
         let active = standings
             .iter()
             .position(|s| s.stage == super::rollover::Stage::Active)?;
-        let keys: Vec<(TimedKey, Standing)> = keys.into_iter().zip(standings).collect();
+        let keys: Vec<(TimedKey, KeyStage)> = keys.into_iter().zip(standings).collect();
         let inside = keys.iter().filter(|(_, s)| s.stage.is_published());
         let dnskeys = inside.map(|(timed, _)| timed.key.dnskey()).collect();
         let named = &keys.get(wanted)?.0.key;
@@ -133,7 +133,7 @@ impl Ring {
     /// All keys, oldest first, for an operator.
     #[must_use]
     pub fn states(&self) -> Vec<KeyState> {
-        let state = |(at, (timed, standing)): (usize, &(TimedKey, Standing))| KeyState {
+        let state = |(at, (timed, standing)): (usize, &(TimedKey, KeyStage))| KeyState {
             tag: timed.key.tag(),
             stage: standing.stage,
             created: timed.times.created,

@@ -74,7 +74,7 @@ impl Stage {
 
 /// A key's stage, and when it ends if it does so by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct KeyStage {
     /// The stage.
     pub stage: Stage,
     /// When the next one begins.
@@ -108,13 +108,13 @@ fn active_from(index: usize, keys: &[KeyTimes], timing: &Timing) -> Option<Times
 
 /// Where each of the keys, oldest first, stands at `now`.
 #[must_use]
-pub fn standings(keys: &[KeyTimes], now: Timestamp, timing: &Timing) -> Vec<Standing> {
+pub fn standings(keys: &[KeyTimes], now: Timestamp, timing: &Timing) -> Vec<KeyStage> {
     let begun = |index: &usize| active_from(*index, keys, timing).is_some_and(|from| from <= now);
     let active = (0..keys.len()).rev().find(begun).unwrap_or(0);
     let mut all = Vec::with_capacity(keys.len());
     for (index, key) in keys.iter().enumerate() {
         let standing = if index == active {
-            Standing {
+            KeyStage {
                 stage: Stage::Active,
                 until: active_from(index + 1, keys, timing),
             }
@@ -137,24 +137,24 @@ fn coming(
     active_from: Option<Timestamp>,
     now: Timestamp,
     timing: &Timing,
-) -> Standing {
+) -> KeyStage {
     let known = known_from(key, timing);
     let (stage, until) = match (now < known, active_from) {
         (true, _) => (Stage::Published, Some(known)),
         (false, None) => (Stage::Ready, None),
         (false, from) => (Stage::Waiting, from),
     };
-    Standing { stage, until }
+    KeyStage { stage, until }
 }
 
-fn gone(followed: Option<Timestamp>, now: Timestamp, timing: &Timing) -> Standing {
+fn gone(followed: Option<Timestamp>, now: Timestamp, timing: &Timing) -> KeyStage {
     let until = followed.map(|at| after(at, timing.drain));
     match until {
-        Some(until) if now < until => Standing {
+        Some(until) if now < until => KeyStage {
             stage: Stage::Retired,
             until: Some(until),
         },
-        _ => Standing {
+        _ => KeyStage {
             stage: Stage::Removed,
             until: None,
         },
@@ -163,7 +163,7 @@ fn gone(followed: Option<Timestamp>, now: Timestamp, timing: &Timing) -> Standin
 
 /// The key that the parent should name: the newest that every resolver may know, or the active one.
 #[must_use]
-pub fn wanted_at_parent(standings: &[Standing]) -> Option<usize> {
+pub fn wanted_at_parent(standings: &[KeyStage]) -> Option<usize> {
     standings.iter().rposition(|standing| {
         matches!(
             standing.stage,
@@ -259,7 +259,7 @@ mod tests {
                 key(created, seen.map(|after| created + after))
             }).collect();
             moments.sort_unstable();
-            let mut before: Option<Vec<Standing>> = None;
+            let mut before: Option<Vec<KeyStage>> = None;
             for now in moments {
                 let all = standings(&keys, Timestamp(now), &TIMING);
                 prop_assert_eq!(all.iter().filter(|s| s.stage == Stage::Active).count(), 1);

@@ -1,4 +1,4 @@
-//! What a signature covers, octet by octet (RFC 4034, sections 3.1.8.1 and 6), and for how long it holds.
+//! What a signature covers, byte by byte (RFC 4034, sections 3.1.8.1 and 6), and for how long it holds.
 
 use hickory_proto::rr::{LowerName, Name, Record, RecordType};
 use hickory_proto::serialize::binary::{BinEncodable, BinEncoder, NameEncoding};
@@ -61,7 +61,7 @@ pub struct Covered {
     labels: u8,
     original_ttl: u32,
     /// The records, in their order, with nothing between them.
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 impl Covered {
@@ -83,24 +83,24 @@ impl Covered {
                 Some(out)
             })
             .collect::<Option<Vec<_>>>()?;
-        // RFC 4034, section 6.3: in the order of their octets, each once.
+        // RFC 4034, section 6.3: in the order of their bytes, each once.
         data.sort();
         data.dedup();
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         for data in &data {
-            octets.extend_from_slice(&owner);
-            octets.extend_from_slice(&u16::from(kind).to_be_bytes());
-            octets.extend_from_slice(&CLASS);
-            octets.extend_from_slice(&original_ttl.to_be_bytes());
-            octets.extend_from_slice(&u16::try_from(data.len()).ok()?.to_be_bytes());
-            octets.extend_from_slice(data);
+            bytes.extend_from_slice(&owner);
+            bytes.extend_from_slice(&u16::from(kind).to_be_bytes());
+            bytes.extend_from_slice(&CLASS);
+            bytes.extend_from_slice(&original_ttl.to_be_bytes());
+            bytes.extend_from_slice(&u16::try_from(data.len()).ok()?.to_be_bytes());
+            bytes.extend_from_slice(data);
         }
         Some(Self {
             kind,
             // RFC 4034, section 3.1.3: neither the root nor a first label * counts.
             labels: first.name.num_labels(),
             original_ttl,
-            octets,
+            bytes,
         })
     }
 
@@ -127,7 +127,7 @@ impl Covered {
     pub fn id(&self, key: &[u8; PUBLIC]) -> [u8; 32] {
         let mut context = ring::digest::Context::new(&ring::digest::SHA256);
         context.update(key);
-        context.update(&self.octets);
+        context.update(&self.bytes);
         let mut id = [0; 32];
         id.copy_from_slice(context.finish().as_ref());
         id
@@ -142,7 +142,7 @@ impl Covered {
         inception: u32,
         expiration: u32,
     ) -> Option<Vec<u8>> {
-        let mut out = Vec::with_capacity(self.octets.len() + 64);
+        let mut out = Vec::with_capacity(self.bytes.len() + 64);
         out.extend_from_slice(&u16::from(self.kind).to_be_bytes());
         out.extend_from_slice(&[ALGORITHM_NUMBER, self.labels]);
         for number in [self.original_ttl, expiration, inception] {
@@ -150,7 +150,7 @@ impl Covered {
         }
         out.extend_from_slice(&tag.to_be_bytes());
         out.extend_from_slice(&wire(signer)?);
-        out.extend_from_slice(&self.octets);
+        out.extend_from_slice(&self.bytes);
         Some(out)
     }
 }
@@ -184,12 +184,12 @@ mod tests {
     }
 
     #[test]
-    fn the_octets_of_the_rfc() {
+    fn the_bytes_of_the_rfc() {
         let a = [record("Host.FN.test.", RData::A(A([192, 0, 2, 1].into())))];
         let covered = Covered::new(&a, 300).expect("a set");
         let expected =
             b"\x04host\x02fn\x04test\x00\x00\x01\x00\x01\x00\x00\x01\x2c\x00\x04\xc0\x00\x02\x01";
-        assert_eq!(covered.octets, expected);
+        assert_eq!(covered.bytes, expected);
         assert_eq!((covered.labels(), covered.kind()), (3, RecordType::A));
         let apex = LowerName::from(Name::from_ascii("fn.test.").expect("name"));
         let data = covered.signed_data(&apex, 0x1234, 1, 2).expect("data");
@@ -211,8 +211,8 @@ mod tests {
                 .expect("a set")
                 .id(&key)
         );
-        // By their octets, not by their length: a one-octet text begins with 1, "ab" with 2.
-        let at = |needle: &[u8]| one.octets.windows(needle.len()).position(|w| w == needle);
+        // By their bytes, not by their length: a one-byte text begins with 1, "ab" with 2.
+        let at = |needle: &[u8]| one.bytes.windows(needle.len()).position(|w| w == needle);
         assert!(at(b"\x01a") < at(b"\x01b") && at(b"\x01b") < at(b"\x02ab"));
         // Names inside of NS are in lower case (RFC 4034, section 6.2).
         let ns = |name: &str| {

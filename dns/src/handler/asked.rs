@@ -18,7 +18,7 @@ pub(super) struct Asked<'a> {
     pub(super) now: u32,
     /// Whether it was signed, and rightly.
     pub(super) signed: bool,
-    /// Octets by which a signature will make the answer longer.
+    /// Bytes by which a signature will make the answer longer.
     pub(super) reserved: usize,
     /// What the answer followed from, if it is looked at.
     pub(super) told: Option<OnceCell<Told>>,

@@ -77,18 +77,18 @@ impl CookieKeys {
         let Some(server) = &cookie.server else {
             return false;
         };
-        let mut octets = [0; 24];
-        octets[..8].copy_from_slice(&cookie.client);
-        octets[8..].copy_from_slice(server);
-        let made = u32::from_be_bytes([octets[12], octets[13], octets[14], octets[15]]);
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(&cookie.client);
+        bytes[8..].copy_from_slice(server);
+        let made = u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
         // RFC 1982: times are compared modulo 2^32.
         let fresh = now.wrapping_sub(made) <= AGE_MAX || made.wrapping_sub(now) <= AHEAD_MAX;
-        let fits = |key: &Key| same(&hash(key, &octets, asker), &octets[16..]);
-        octets[8] == VERSION && fresh && (fits(&self.current) || self.others.iter().any(fits))
+        let fits = |key: &Key| same(&hash(key, &bytes, asker), &bytes[16..]);
+        bytes[8] == VERSION && fresh && (fits(&self.current) || self.others.iter().any(fits))
     }
 }
 
-/// SipHash-2-4 of the client's part, version, reserved octets, time and the asker's address (RFC 9018, section 4.4).
+/// SipHash-2-4 of the client's part, version, reserved bytes, time and the asker's address (RFC 9018, section 4.4).
 fn hash(key: &Key, cookie: &[u8; 24], asker: IpAddr) -> [u8; 8] {
     let mut input = [0; 32];
     input[..16].copy_from_slice(&cookie[..16]);

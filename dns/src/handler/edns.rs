@@ -59,12 +59,12 @@ impl Responder {
         let failure = Failure::of(asked.scan, ResponseCode::NoError);
         let mut reply = Reply::failure(asked.packet, &failure, self.udp_size);
         // The OPT record is the last thing in it, and its length the last thing there.
-        reply.octets.truncate(reply.octets.len() - 2);
+        reply.bytes.truncate(reply.bytes.len() - 2);
         for word in [4 + data.len(), usize::from(wire::COOKIE), data.len()] {
             let word = u16::try_from(word).unwrap_or(u16::MAX);
-            reply.octets.extend_from_slice(&word.to_be_bytes());
+            reply.bytes.extend_from_slice(&word.to_be_bytes());
         }
-        reply.octets.extend_from_slice(&data);
+        reply.bytes.extend_from_slice(&data);
         reply.verified = self.verified(asked);
         reply
     }
@@ -78,7 +78,7 @@ impl Responder {
         }
     }
 
-    /// How long an answer may be, in octets.
+    /// How long an answer may be, in bytes.
     pub(super) fn size_limit(&self, asked: &Asked<'_>, verified: bool) -> u16 {
         let reserved = u16::try_from(asked.reserved).unwrap_or(u16::MAX);
         if asked.transport.is_stream() {

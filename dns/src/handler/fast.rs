@@ -3,7 +3,7 @@
 //! allocation, no waiting for a lock, no log line.
 //!
 //! Everything that is in any way odd is left to [`Responder::respond`], which knows all the rules. What this path does answer, it
-//! answers octet for octet as that one would; `tests` holds the two against each other over whole and mutated queries.
+//! answers byte for byte as that one would; `tests` holds the two against each other over whole and mutated queries.
 //!
 //! What counts as plain: opcode QUERY and no flag but RD (and AD, which says nothing in a query that is answered without DNSSEC);
 //! no compression in the question; nothing behind the records; of options only a client subnet of family 1 or 2 that is exact
@@ -23,11 +23,11 @@ use crate::policy::fleet::{Addresses, Family};
 use crate::policy::steer::{self, Pick};
 use crate::query_log::Told;
 
-/// Octets of a message header (RFC 1035, section 4.1.1).
+/// Bytes of a message header (RFC 1035, section 4.1.1).
 const HEADER: usize = 12;
-/// Octets of an OPT record without options (RFC 6891, section 6.1.2).
+/// Bytes of an OPT record without options (RFC 6891, section 6.1.2).
 const OPT: usize = 11;
-/// Octets of a client subnet option before its address: code, length, family, source, scope.
+/// Bytes of a client subnet option before its address: code, length, family, source, scope.
 const SUBNET: usize = 8;
 
 /// A query as this path takes it.
@@ -36,7 +36,7 @@ struct Plain<'a> {
     id: u16,
     /// The RD bit, which is copied.
     recursion: u8,
-    /// The question's octets: name, type and class.
+    /// The question's bytes: name, type and class.
     question: &'a [u8],
     family: Family,
     /// What the OPT record says, if there is one.
@@ -46,12 +46,12 @@ struct Plain<'a> {
 #[derive(Debug)]
 struct PlainEdns<'a> {
     payload: u16,
-    /// The client, and the octets of the option.
+    /// The client, and the bytes of the option.
     subnet: Option<(ClientPrefix, &'a [u8])>,
 }
 
-const fn number(octets: [u8; 2]) -> u16 {
-    u16::from_be_bytes(octets)
+const fn number(bytes: [u8; 2]) -> u16 {
+    u16::from_be_bytes(bytes)
 }
 
 impl<'a> Plain<'a> {
@@ -137,7 +137,7 @@ impl<'a> PlainEdns<'a> {
         })
     }
 
-    /// The option's octets, if there is one.
+    /// The option's bytes, if there is one.
     fn option(&self) -> &'a [u8] {
         self.subnet.map_or(&[], |(_, option)| option)
     }
@@ -159,24 +159,24 @@ fn client(option: &[u8]) -> Option<ClientPrefix> {
     if address.last()?.trailing_zeros() < spare {
         return None;
     }
-    let mut octets = [0u8; 16];
+    let mut bytes = [0u8; 16];
     let width = match family {
         1 => 4,
         2 => 16,
         _ => return None,
     };
-    octets[..width]
+    bytes[..width]
         .get_mut(..address.len())?
         .copy_from_slice(address);
     let addr = if width == 4 {
-        IpAddr::V4(Ipv4Addr::new(octets[0], octets[1], octets[2], octets[3]))
+        IpAddr::V4(Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]))
     } else {
-        IpAddr::V6(Ipv6Addr::from(octets))
+        IpAddr::V6(Ipv6Addr::from(bytes))
     };
     Some(ClientPrefix::new(addr, source))
 }
 
-/// Writes the answer: `count` of the records, which are `size` octets each, beginning at octet `first` of them.
+/// Writes the answer: `count` of the records, which are `size` bytes each, beginning at byte `first` of them.
 fn write(
     query: &Plain<'_>,
     (records, size, count, first): (&[u8], usize, usize, usize),

@@ -4,7 +4,7 @@
 //! message (section 4.2.1). An answer may be kept for as long as its records live (section 5.1), by shared caches only if it follows
 //! from the request alone: one that carries no client subnet is answered by the address that it comes from.
 //!
-//! A connection ends when no request was answered within the idle time, however slowly the next one's octets trickle in. It holds
+//! A connection ends when no request was answered within the idle time, however slowly the next one's bytes trickle in. It holds
 //! so many requests, none of them longer than a request over TCP; a peer that does not take its answers gets no further request
 //! in, and so is idle too.
 
@@ -42,9 +42,9 @@ pub const ALPN: &[u8] = b"h2";
 const PATH: &str = "/dns-query";
 /// The one media type (RFC 8484, section 6).
 const MESSAGE: &str = "application/dns-message";
-/// Octets that a peer may send ahead, on a connection and on each of its streams: the smallest there may be (RFC 9113, section 6.9.2).
+/// Bytes that a peer may send ahead, on a connection and on each of its streams: the smallest there may be (RFC 9113, section 6.9.2).
 const WINDOW: u32 = 65_535;
-/// Octets of answers that wait for a peer to take them, and of a request's header.
+/// Bytes of answers that wait for a peer to take them, and of a request's header.
 const SEND_BUFFER: usize = 64 * 1024;
 const HEADER_LIST: u32 = 16 * 1024;
 
@@ -187,7 +187,7 @@ fn carried(request: &Parts, longest: usize) -> Result<Option<Bytes>, StatusCode>
     Ok(None)
 }
 
-/// Reads a body of at most `longest` octets. Of a longer one as much is dropped as a peer may send without being asked for more.
+/// Reads a body of at most `longest` bytes. Of a longer one as much is dropped as a peer may send without being asked for more.
 async fn read(mut body: Incoming, longest: usize) -> Result<Bytes, StatusCode> {
     let (mut kept, mut taken) = (Vec::new(), 0_usize);
     while let Some(frame) = body.frame().await {
@@ -219,8 +219,8 @@ fn variable(query: &str, longest: usize) -> Result<Bytes, StatusCode> {
     if value.len() > longest.saturating_mul(4).div_ceil(3) {
         return Err(StatusCode::URI_TOO_LONG);
     }
-    let octets = URL_SAFE_NO_PAD.decode(value);
-    octets.map(Bytes::from).map_err(|_| StatusCode::BAD_REQUEST)
+    let bytes = URL_SAFE_NO_PAD.decode(value);
+    bytes.map(Bytes::from).map_err(|_| StatusCode::BAD_REQUEST)
 }
 
 /// For how long, and by whom, an answer may be kept (RFC 8484, section 5.1).

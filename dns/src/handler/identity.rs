@@ -11,7 +11,7 @@
 use hickory_proto::rr::rdata::TXT;
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 
-/// What may be told. Each text has at most 255 octets, so that it fits into a character string.
+/// What may be told. Each text has at most 255 bytes, so that it fits into a character string.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Which of several servers this is.

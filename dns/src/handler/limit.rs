@@ -164,7 +164,7 @@ impl Limiter {
         let mut own = self.hasher.build_hasher();
         (network, class as u8).hash(&mut own);
         if class == Class::Name {
-            // In lower case: spelling it differently (0x20) must not make it another. A name has at most 255 octets (RFC 1035, section 3.1).
+            // In lower case: spelling it differently (0x20) must not make it another. A name has at most 255 bytes (RFC 1035, section 3.1).
             let mut lower = [0; 255];
             let len = name.len().min(lower.len());
             lower[..len].copy_from_slice(&name[..len]);

@@ -1,4 +1,4 @@
-//! From octets to octets: scans and decodes a request, asks the policy, encodes the answer.
+//! From bytes to bytes: scans and decodes a request, asks the policy, encodes the answer.
 //!
 //! [`Responder::respond`] is synchronous: it never waits, logs nothing, and takes no contended lock (metrics are atomics, demand uses
 //! `try_lock` and gives up, signatures are kept in parts that are locked for a look-up each). Requests are decoded by hickory-server's
@@ -95,7 +95,7 @@ pub struct Guard {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// The message.
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// What it counts as.
     pub class: Class,
     /// Whether a cookie shows that the asker's address is its own.
@@ -107,7 +107,7 @@ pub struct Reply {
 impl Reply {
     fn failure(packet: &[u8], failure: &Failure, udp_size: u16) -> Self {
         Self {
-            octets: failure.reply(packet, udp_size),
+            bytes: failure.reply(packet, udp_size),
             class: Class::Error,
             verified: false,
             name: 0..0,
@@ -170,7 +170,7 @@ impl Responder {
         transport: Transport,
     ) -> Option<Vec<u8>> {
         self.reply(packet, from, transport, seconds())
-            .map(|reply| reply.octets)
+            .map(|reply| reply.bytes)
     }
 
     /// Writes the answer to a datagram that came at `now` into `out`, and says whether there is one: there is none if the packet deserves
@@ -188,7 +188,7 @@ impl Responder {
         let Some(reply) = self.reply(packet, from, Transport::Udp, seconds()) else {
             return false;
         };
-        *out = reply.octets;
+        *out = reply.bytes;
         reply.verified || self.within_limits((packet, from, now), (reply.class, reply.name), out)
     }
 
@@ -252,13 +252,13 @@ impl Responder {
                 let mut reply = self.answer(&asked);
                 // RFC 7830, section 6: not where others can read the answer anyway.
                 if transport.is_encrypted() && scan.edns.as_ref().is_some_and(|e| e.padded) {
-                    wire::pad(&mut reply.octets);
+                    wire::pad(&mut reply.bytes);
                 }
                 if let Some(session) = &mut session {
-                    session.sign(&mut reply.octets, u64::from(now));
+                    session.sign(&mut reply.bytes, u64::from(now));
                 }
                 if let Some(watch) = watch {
-                    let code = ResponseCode::from(0, reply.octets[3] & 0x0f);
+                    let code = ResponseCode::from(0, reply.bytes[3] & 0x0f);
                     let question = (&packet[scan.question.clone()], asked.client());
                     let told = asked.told.and_then(OnceCell::into_inner);
                     self.watched(&watch, question, (code, transport), told);
@@ -274,7 +274,7 @@ impl Responder {
                     .query(QueryKind::Other, failure.code, transport);
                 let mut reply = Reply::failure(packet, &failure, self.udp_size);
                 if transport.is_encrypted() && failure.padded {
-                    wire::pad(&mut reply.octets);
+                    wire::pad(&mut reply.bytes);
                 }
                 Some(reply)
             }
@@ -290,12 +290,12 @@ impl Responder {
         if scan.question.is_empty() {
             return self.cookie_only(asked);
         }
-        let octets = match scan.tsig {
+        let bytes = match scan.tsig {
             Some(start) => decodable(asked.packet, scan, start),
             None => {
-                let mut octets = asked.packet.to_vec();
-                scan.hide_options(&mut octets);
-                octets
+                let mut bytes = asked.packet.to_vec();
+                scan.hide_options(&mut bytes);
+                bytes
             }
         };
         let protocol = match asked.transport {
@@ -303,7 +303,7 @@ impl Responder {
             // What a stream is wrapped in makes no difference to the decoder.
             Transport::Tcp | Transport::Tls | Transport::Https => Protocol::Tcp,
         };
-        let Ok(request) = Request::from_bytes(octets, asked.from, protocol) else {
+        let Ok(request) = Request::from_bytes(bytes, asked.from, protocol) else {
             return failed(ResponseCode::FormErr);
         };
         let Some(query) = request.queries.queries().first() else {
@@ -326,8 +326,8 @@ impl Responder {
         let limit = self.size_limit(asked, verified);
         let question = &asked.packet[scan.question.clone()];
         match encode(&request.metadata, question, sections, edns.as_ref(), limit) {
-            Some(octets) => Reply {
-                octets,
+            Some(bytes) => Reply {
+                bytes,
                 class,
                 verified,
                 // Type and class follow the name.

@@ -1,4 +1,4 @@
-//! From a verdict to records, and from records to octets.
+//! From a verdict to records, and from records to bytes.
 
 use hickory_proto::ProtoError;
 use hickory_proto::op::{Edns, EmitAndCount, Metadata, ResponseCode, emit_message_parts};
@@ -75,14 +75,14 @@ fn renamed(record: &Record, name: Name) -> Record {
     record
 }
 
-/// The question as it was asked, octet by octet, and a target for the compression of every name after it (RFC 1035, section 4.1.4).
+/// The question as it was asked, byte by byte, and a target for the compression of every name after it (RFC 1035, section 4.1.4).
 struct AskedQuestion<'a>(&'a [u8]);
 
 impl EmitAndCount for AskedQuestion<'_> {
     fn emit(&mut self, encoder: &mut BinEncoder<'_>) -> Result<usize, ProtoError> {
         let start = encoder.offset();
         encoder.emit_vec(self.0)?;
-        // Type and class follow the name, whose last octet is the root; the scan has seen that the name is whole.
+        // Type and class follow the name, whose last byte is the root; the scan has seen that the name is whole.
         let end = self.0.len().saturating_sub(5);
         let mut at = 0;
         while at < end {
@@ -93,7 +93,7 @@ impl EmitAndCount for AskedQuestion<'_> {
     }
 }
 
-/// Encodes within `limit` octets. An answer that does not fit is sent without records, marked as truncated and with its OPT record
+/// Encodes within `limit` bytes. An answer that does not fit is sent without records, marked as truncated and with its OPT record
 /// (RFC 2181, section 9; RFC 6891, section 7), and the asker comes back over TCP. `None` when it cannot be encoded at all.
 pub(super) fn encode(
     request: &Metadata,
@@ -107,8 +107,8 @@ pub(super) fn encode(
     metadata.authoritative = sections.authoritative;
     let write =
         |metadata: &Metadata, answers: &[Record], authority: &[Record], additional: &[Record]| {
-            let mut octets = Vec::with_capacity(256);
-            let mut encoder = BinEncoder::new(&mut octets);
+            let mut bytes = Vec::with_capacity(256);
+            let mut encoder = BinEncoder::new(&mut bytes);
             encoder.set_max_size(limit);
             let header = emit_message_parts(
                 metadata,
@@ -122,7 +122,7 @@ pub(super) fn encode(
             );
             header
                 .ok()
-                .map(|header| (octets, header.metadata.truncation))
+                .map(|header| (bytes, header.metadata.truncation))
         };
     if sections.cut {
         metadata.truncation = true;
@@ -133,7 +133,7 @@ pub(super) fn encode(
         &sections.authority,
         &sections.additional,
     )? {
-        (octets, false) => Some(octets),
+        (bytes, false) => Some(bytes),
         // Addresses that only help may be missing (RFC 2181, section 9: TC is for what is needed).
         (_, true) if !sections.additional.is_empty() => {
             let needed = Sections {
@@ -148,7 +148,7 @@ pub(super) fn encode(
         }
         (_, true) => {
             metadata.truncation = true;
-            write(&metadata, &[], &[], &[]).map(|(octets, _)| octets)
+            write(&metadata, &[], &[], &[]).map(|(bytes, _)| bytes)
         }
     }
 }

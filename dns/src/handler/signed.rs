@@ -1,5 +1,5 @@
 //! What an answer has more when the zone is signed: the zone's own key records for everybody, signatures and proofs for who asks for them
-//! with the DO bit (RFC 3225; RFC 4035, section 3.1). Without that bit, all else is octet for octet as without DNSSEC.
+//! with the DO bit (RFC 3225; RFC 4035, section 3.1). Without that bit, all else is byte for byte as without DNSSEC.
 //!
 //! Records that only help (addresses of name servers) are sent without signatures, as RFC 4035, section 3.1.1 allows where room is short.
 

@@ -24,7 +24,7 @@ pub struct Limits {
     pub per_client: usize,
     /// How long a whole message may take to arrive, or an answer to be taken, while there is room for more connections.
     pub idle: Duration,
-    /// The longest request, in octets.
+    /// The longest request, in bytes.
     pub request: usize,
 }
 

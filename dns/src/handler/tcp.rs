@@ -1,6 +1,6 @@
 //! The TCP loop: messages with a length in front, pipelined, on a bounded number of connections (RFC 7766).
 //!
-//! A connection ends when a whole message has not arrived within the idle time, however slowly its octets trickle in, when its peer
+//! A connection ends when a whole message has not arrived within the idle time, however slowly its bytes trickle in, when its peer
 //! does not take an answer within the same time, when it announces a longer request than any honest one, or when the peer closes.
 //! While most connections are in use the idle time is a tenth (RFC 7766, section 6.2.3), so that peers who only hold connections
 //! lose them to those who ask. A connection holds one request, one answer (of whoever has a key, one copy of the zone) and two buffers, whatever is sent: the caps bound memory.
@@ -19,7 +19,7 @@ use super::Responder;
 use super::streams::{self, Counts, Limits};
 use crate::metrics::Transport;
 
-/// Octets of each of a connection's two buffers.
+/// Bytes of each of a connection's two buffers.
 const BUFFER: usize = 4096;
 
 /// Accepts and answers until `shutdown`.
@@ -44,7 +44,7 @@ pub async fn serve(
 }
 
 /// Answers the messages of one stream in their order until it ends. `from` is who asks, and how; `longest` is the longest request in
-/// octets, `idle` tells the idle time of the moment.
+/// bytes, `idle` tells the idle time of the moment.
 pub async fn converse(
     stream: impl AsyncRead + AsyncWrite + Send,
     (peer, transport): (SocketAddr, Transport),

@@ -98,9 +98,9 @@ fn query(name: &str, kind: RecordType) -> Message {
 fn with_edns(mut message: Message, payload: u16, subnet: Option<&[u8]>) -> Message {
     let mut edns = Edns::new();
     edns.set_max_payload(payload).set_dnssec_ok(true);
-    if let Some(octets) = subnet {
+    if let Some(bytes) = subnet {
         edns.options_mut()
-            .insert(EdnsOption::Unknown(8, octets.to_vec()));
+            .insert(EdnsOption::Unknown(8, bytes.to_vec()));
     }
     message.edns = Some(edns);
     message
@@ -122,7 +122,7 @@ impl Bench {
 fn subnet_of(message: &Message) -> Option<Vec<u8>> {
     let code = hickory_proto::rr::rdata::opt::EdnsCode::Subnet;
     match message.edns.as_ref()?.option(code)? {
-        EdnsOption::Subnet(subnet) => Some(Vec::<u8>::try_from(subnet).expect("octets")),
+        EdnsOption::Subnet(subnet) => Some(Vec::<u8>::try_from(subnet).expect("bytes")),
         _ => None,
     }
 }
@@ -131,7 +131,7 @@ fn subnet_of(message: &Message) -> Option<Vec<u8>> {
 fn the_header_and_the_spelling_of_an_answer() {
     let bench = bench(2);
     let raw = bench.raw(&query("HeLLo.fN.tesT.", RecordType::A), Transport::Udp);
-    assert!(raw.len() <= 96, "{} octets", raw.len());
+    assert!(raw.len() <= 96, "{} bytes", raw.len());
     // The question is repeated as it was spelled (0x20), and the answers point to it.
     assert_eq!(&raw[12..27], b"\x05HeLLo\x02fN\x04tesT\x00");
     assert_eq!(&raw[31..33], &[0xc0, 12]);
@@ -152,11 +152,11 @@ fn the_header_and_the_spelling_of_an_answer() {
 #[test]
 fn a_client_subnet_comes_back_with_its_scope() {
     let bench = bench(2);
-    let with = |octets: &[u8]| {
+    let with = |bytes: &[u8]| {
         bench.ask(&with_edns(
             query("hello.fn.test.", RecordType::A),
             4096,
-            Some(octets),
+            Some(bytes),
         ))
     };
     let answer = with(&[0, 1, 25, 0, 192, 0, 2, 0]);
@@ -204,7 +204,7 @@ fn a_subnet_of_family_0_is_answered() {
         Some(&[0, 0, 0, 0]),
     );
     let raw = bench.raw(&request, Transport::Udp);
-    // No decoder at hand reads family 0; the octets are the last of the message.
+    // No decoder at hand reads family 0; the bytes are the last of the message.
     assert_eq!(&raw[raw.len() - 8..], &[0, 8, 0, 4, 0, 0, 0, 0]);
     assert_eq!(raw[3] & 15, 0);
 }
@@ -212,7 +212,7 @@ fn a_subnet_of_family_0_is_answered() {
 #[test]
 fn of_one_query_in_16_the_lengths_of_the_bound_prefix_and_of_the_scope_are_counted() {
     let bench = bench(1);
-    let client = |octets: [u8; 4]| Some([&[0, 1, 32, 0], octets.as_slice()].concat());
+    let client = |bytes: [u8; 4]| Some([&[0, 1, 32, 0], bytes.as_slice()].concat());
     // By both paths, bound and not bound, without a client subnet and with one that says nothing, and one that is not among the 16.
     for (id, subnet, dnssec_ok) in [
         (16, client([192, 0, 2, 9]), false),
@@ -383,7 +383,7 @@ fn an_answer_too_large_is_truncated_whole_and_fits_over_tcp() {
         assert!(!whole.metadata.truncation);
         assert_eq!(whole.answers.len(), 120);
     }
-    // 60 addresses do not fit into 512 octets, but they do into what this asker takes.
+    // 60 addresses do not fit into 512 bytes, but they do into what this asker takes.
     let some = self::bench(60);
     assert!(some.ask(&plain).metadata.truncation);
     assert_eq!(some.ask(&with_edns(plain, 1232, None)).answers.len(), 60);
@@ -417,20 +417,20 @@ fn queries_are_counted_by_type_code_and_transport() {
 }
 
 proptest::proptest! {
-    /// Whatever octets come, there is an answer that decodes or none at all.
+    /// Whatever bytes come, there is an answer that decodes or none at all.
     #[test]
     fn no_request_breaks_it(changes in proptest::collection::vec((0usize..80, proptest::prelude::any::<u8>()), 0..6)) {
         let bench = bench(2);
         let request = with_edns(query("hello.fn.test.", RecordType::A), 4096, Some(&[0, 1, 24, 0, 192, 0, 2]));
-        let mut octets = request.to_vec().expect("encoded");
+        let mut bytes = request.to_vec().expect("encoded");
         for (at, to) in changes {
-            if let Some(octet) = octets.get_mut(at) {
-                *octet = to;
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = to;
             }
         }
         let from = SocketAddr::from(([192, 0, 2, 53], 4053));
-        if let Some(reply) = bench.responder.respond(&octets, from, Transport::Udp) {
-            proptest::prop_assert_eq!(&reply[..2], &octets[..2]);
+        if let Some(reply) = bench.responder.respond(&bytes, from, Transport::Udp) {
+            proptest::prop_assert_eq!(&reply[..2], &bytes[..2]);
             proptest::prop_assert!(reply.len() <= 1232 && reply[2] & 0x80 != 0);
         }
     }

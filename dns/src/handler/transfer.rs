@@ -21,7 +21,7 @@ use crate::metrics::{QueryKind, Transport};
 use crate::policy::Body;
 use crate::policy::zone::{Entry, Names, ZoneData, name_of};
 
-/// Octets of records in one message, so that most names in it are near enough to be pointed to (RFC 1035, section 4.1.4).
+/// Bytes of records in one message, so that most names in it are near enough to be pointed to (RFC 1035, section 4.1.4).
 const MESSAGE: usize = 16 * 1024;
 
 /// Who may have the zone, and the names that it consists of.
@@ -193,14 +193,14 @@ impl Responder {
         self.metrics.transfers.whole.inc();
         let records = self.guard.transfers.records(&names);
         let mut parts = vec![vec![soa.clone()]];
-        let mut octets = 0;
+        let mut bytes = 0;
         for record in records.into_iter().chain([&soa]) {
-            let len = record.to_bytes().map_or(MESSAGE, |octets| octets.len());
-            if octets > 0 && octets + len > MESSAGE {
+            let len = record.to_bytes().map_or(MESSAGE, |bytes| bytes.len());
+            if bytes > 0 && bytes + len > MESSAGE {
                 parts.push(Vec::new());
-                octets = 0;
+                bytes = 0;
             }
-            octets += len;
+            bytes += len;
             if let Some(part) = parts.last_mut() {
                 part.push(record.clone());
             }
@@ -251,7 +251,7 @@ fn whole(answers: Vec<Record>) -> Sections {
 
 /// A signed request as the decoder shall see it: without its signature, which begins at `start`, and with the options hidden that were read.
 pub(super) fn decodable(packet: &[u8], scan: &Scan, start: usize) -> Vec<u8> {
-    let mut octets = tsig::without(&packet[..start]);
-    scan.hide_options(&mut octets);
-    octets
+    let mut bytes = tsig::without(&packet[..start]);
+    scan.hide_options(&mut bytes);
+    bytes
 }

@@ -20,7 +20,7 @@ use crate::metrics::{QueryKind, Transport};
 
 /// By how many seconds the clocks may differ (RFC 8945, section 10).
 const FUDGE: u16 = 300;
-/// The shortest signature that is looked at, in octets (RFC 8945, section 5.2.2.1); half of a whole one if that is more.
+/// The shortest signature that is looked at, in bytes (RFC 8945, section 5.2.2.1); half of a whole one if that is more.
 const SHORTEST: usize = 10;
 
 /// How a key signs (RFC 8945, section 6).
@@ -182,7 +182,7 @@ fn verify(key: &Key, tsig: &Tsig<'_>, prior: Option<&[u8]>, now: u64) -> Result<
     if shown.len() > whole.len() || shown.len() < SHORTEST.max(whole.len() / 2) {
         return Err(Denied::Malformed);
     }
-    // Every octet is compared, so that the time tells nothing.
+    // Every byte is compared, so that the time tells nothing.
     let differing = whole.iter().zip(shown).fold(0, |all, (a, b)| all | (a ^ b));
     if differing != 0 {
         return Err(Denied::Signature);
@@ -222,7 +222,7 @@ impl Session {
         self.sign_with(message, now, (0, &[]));
     }
 
-    /// By how many octets a signature makes a message longer.
+    /// By how many bytes a signature makes a message longer.
     #[must_use]
     pub fn added(&self) -> usize {
         let names = (self.key.name.clone(), self.key.algorithm.clone());
@@ -280,21 +280,21 @@ impl Responder {
             Err(why) => why,
         };
         let mut reply = self.denied(packet, scan, transport, denied);
-        let octets = &mut reply.octets;
+        let bytes = &mut reply.bytes;
         match (denied, session) {
             (Denied::Malformed, _) => {}
             // RFC 8945, section 5.2.3: in the client's time, and with the server's.
             (Denied::Time, Some(mut session)) => {
                 let own = timers(now, 0);
-                session.sign_with(octets, tsig.time, (denied.code(), &own[..6]));
+                session.sign_with(bytes, tsig.time, (denied.code(), &own[..6]));
             }
-            (_, Some(mut session)) => session.sign_with(octets, now, (denied.code(), &[])),
+            (_, Some(mut session)) => session.sign_with(bytes, now, (denied.code(), &[])),
             // RFC 8945, section 5.3.2: without a signature.
             (_, None) => {
                 let names = (tsig.name.clone(), tsig.algorithm.clone());
                 let fresh = Tsig::fresh(names, (now, FUDGE), (denied.code(), &[]));
-                let id = octets.first_chunk().copied().unwrap_or_default();
-                append(octets, &fresh.record(&[], id));
+                let id = bytes.first_chunk().copied().unwrap_or_default();
+                append(bytes, &fresh.record(&[], id));
             }
         }
         Err(reply)
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn every_octet_of_a_message_counts() {
+    fn every_byte_of_a_message_counts() {
         let own = key(Algorithm::Sha256, b"secret");
         let keys = Keyring::new(vec![Arc::clone(&own)]);
         let (_, message) = signed(&own);
@@ -387,7 +387,7 @@ mod tests {
             changed[at] ^= 0x01;
             let believed = Tsig::read(&changed, 19).is_some_and(|t| keys.check(&t, NOW).is_ok());
             // The record's type, class, time to live and length are looked at before, or are no part of what is signed.
-            assert_eq!(believed, (37..47).contains(&at), "octet {at}");
+            assert_eq!(believed, (37..47).contains(&at), "byte {at}");
         }
         // Another id is what those do who pass it on (RFC 8945, section 4.3.2).
         let mut passed = message.clone();

@@ -36,7 +36,7 @@ struct Waiting {
     to: SocketAddr,
     /// The address that the question came to, if the socket listens on more than one.
     local: Option<Local>,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 /// Answers until `shutdown`. Blocks the thread.
@@ -53,7 +53,7 @@ pub fn serve(
     let mut waiting: [Waiting; BATCH] = std::array::from_fn(|_| Waiting {
         to: SocketAddr::from(([0, 0, 0, 0], 0)),
         local: None,
-        octets: Vec::with_capacity(512),
+        bytes: Vec::with_capacity(512),
     });
     let mut requests = vec![[0; REQUEST_MAX]; BATCH];
     let at = socket.local_addr()?;
@@ -99,10 +99,10 @@ fn take(
     let mut count = 0;
     for message in received {
         let from = message.address.as_ref().and_then(asker);
-        // One without octets has no slice.
+        // One without bytes has no slice.
         let packet = message.iovs().next().unwrap_or_default();
         if let Some(from) = from
-            && answer(responder, packet, from, &mut waiting[count].octets)
+            && answer(responder, packet, from, &mut waiting[count].bytes)
         {
             waiting[count].to = from;
             waiting[count].local = local::of(&message);
@@ -134,11 +134,11 @@ fn answer(responder: &Responder, packet: &[u8], from: SocketAddr, out: &mut Vec<
 fn send(socket: &UdpSocket, waiting: &[Waiting; BATCH], count: usize) {
     if count <= 1 {
         if let Some(one) = waiting.first().filter(|_| count == 1) {
-            let _lost = sendto(socket, &one.octets, SendFlags::empty(), &one.to.as_any()).is_err();
+            let _lost = sendto(socket, &one.bytes, SendFlags::empty(), &one.to.as_any()).is_err();
         }
         return;
     }
-    let slices = waiting.each_ref().map(|one| [IoSlice::new(&one.octets)]);
+    let slices = waiting.each_ref().map(|one| [IoSlice::new(&one.bytes)]);
     let to = waiting.each_ref().map(|one| one.to.as_any());
     let mut controls: [SendAncillaryBuffer<'_, '_, '_>; BATCH] =
         std::array::from_fn(|_| SendAncillaryBuffer::default());

@@ -1,8 +1,8 @@
-//! A first look at a request's octets, before anything is allocated for it.
+//! A first look at a request's bytes, before anything is allocated for it.
 //!
-//! The decoder behind this server takes the number of questions at its word, forgives surplus octets and host bits in a client
+//! The decoder behind this server takes the number of questions at its word, forgives surplus bytes and host bits in a client
 //! subnet, refuses the subnet that means "do not use mine" (family 0), and warns in the log about malformed options. All of that
-//! is in the hands of whoever sends the packet, so it is checked here first, on the octets themselves:
+//! is in the hands of whoever sends the packet, so it is checked here first, on the bytes themselves:
 //!
 //! - a packet that is no request is dropped, so that two servers never answer each other (RFC 1035, section 7.3);
 //! - opcodes other than QUERY get NOTIMP; not exactly one question gets FORMERR (RFC 9619), but none at all is a question for a
@@ -28,7 +28,7 @@ pub use self::options::{
     CLIENT_SUBNET, COOKIE, Cookie, Edns, NSID, PADDING, Subnet, scope_as_asked,
 };
 
-/// Octets of a message header (RFC 1035, section 4.1.1).
+/// Bytes of a message header (RFC 1035, section 4.1.1).
 pub const HEADER: usize = 12;
 const TYPE_OPT: u16 = 41;
 
@@ -89,7 +89,7 @@ impl Failure {
         }
     }
 
-    /// The answer, made of the request's own octets: its id, its questions, and an OPT record if it had one.
+    /// The answer, made of the request's own bytes: its id, its questions, and an OPT record if it had one.
     #[must_use]
     pub fn reply(&self, packet: &[u8], udp_size: u16) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
@@ -115,7 +115,7 @@ fn flags(packet: &[u8], code: u8) -> [u8; 2] {
     [0x80 | packet[2] & 0x79, packet[3] & 0x10 | code]
 }
 
-/// Reads octets in order; every step says whether there were enough.
+/// Reads bytes in order; every step says whether there were enough.
 struct Cursor<'a> {
     packet: &'a [u8],
     at: usize,
@@ -124,9 +124,9 @@ struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let end = self.at.checked_add(len)?;
-        let octets = self.packet.get(self.at..end)?;
+        let bytes = self.packet.get(self.at..end)?;
         self.at = end;
-        Some(octets)
+        Some(bytes)
     }
 
     fn u8(&mut self) -> Option<u8> {
@@ -137,8 +137,8 @@ impl<'a> Cursor<'a> {
         self.take(2).map(|o| u16::from_be_bytes([o[0], o[1]]))
     }
 
-    /// Skips a name, which may end in a compression pointer to the octets in `targets` (RFC 1035, section 4.1.4). Returns its length
-    /// in octets as written.
+    /// Skips a name, which may end in a compression pointer to the bytes in `targets` (RFC 1035, section 4.1.4). Returns its length
+    /// in bytes as written.
     fn name(&mut self, targets: &Range<usize>) -> Option<usize> {
         let start = self.at;
         loop {
@@ -220,7 +220,7 @@ struct Seen {
     tsig: Option<usize>,
 }
 
-/// Walks over the other sections. Each record takes eleven octets at least, so the counts cannot make this longer than the packet.
+/// Walks over the other sections. Each record takes eleven bytes at least, so the counts cannot make this longer than the packet.
 fn records(cursor: &mut Cursor<'_>, counts: [u16; 4], seen: &mut Seen) -> Option<()> {
     let before = u32::from(counts[1]) + u32::from(counts[2]);
     for index in 0..before + u32::from(counts[3]) {

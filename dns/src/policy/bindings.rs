@@ -1,6 +1,6 @@
 //! Which cluster the clients of each prefix are sent to: the table of one app, or of many that say the same.
 //!
-//! A table numbers the clusters it names, in their order, so that two tables that say the same are equal octet for octet, whatever way
+//! A table numbers the clusters it names, in their order, so that two tables that say the same are equal byte for byte, whatever way
 //! they came to be. [`Shared`] keeps one of each.
 
 use std::borrow::Borrow;

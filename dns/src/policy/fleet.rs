@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fdn_core::message::{ClusterSpec, NetworkDesired};
 use fdn_core::{ClusterId, GatewayWeight};
 
-use super::atlas::Atlas;
+use super::nearest_clusters::NearestClusters;
 
 /// Which kind of address is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct Network {
     /// A number of each cluster that is the same on every server, so that all hand over the same clients.
     salts: Vec<u64>,
     /// How far the clusters are from whom.
-    pub atlas: Atlas,
+    pub nearest: NearestClusters,
 }
 
 impl Network {
@@ -60,12 +60,12 @@ impl Network {
             .iter()
             .map(|spec| salt(spec.cluster.as_str()))
             .collect();
-        let atlas = Atlas::new(&clusters, &desired.locations, &desired.measured);
+        let nearest = NearestClusters::new(&clusters, &desired.locations, &desired.measured);
         Self {
             clusters,
             by_id,
             salts,
-            atlas,
+            nearest,
         }
     }
 
@@ -88,8 +88,8 @@ impl Network {
 
 /// FNV-1a (Fowler, Noll, Vo): good enough to tell clusters apart, and the same in every build.
 fn salt(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
-        (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3)
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
@@ -117,17 +117,17 @@ pub struct Addresses {
 }
 
 /// The records of addresses as they stand in an answer, with a time to live of 0 (RFC 1035, section 4.1.3). The owner is the name in
-/// the question, 12 octets from the message's beginning.
+/// the question, 12 bytes from the message's beginning.
 fn records(addresses: &[IpAddr]) -> Vec<u8> {
     let mut out = Vec::new();
     for addr in addresses {
-        let (kind, octets): (u8, &[u8]) = match addr {
+        let (kind, bytes): (u8, &[u8]) = match addr {
             IpAddr::V4(v4) => (1, &v4.octets()),
             IpAddr::V6(v6) => (28, &v6.octets()),
         };
-        let length = u8::try_from(octets.len()).unwrap_or(0);
+        let length = u8::try_from(bytes.len()).unwrap_or(0);
         out.extend_from_slice(&[0xc0, 12, 0, kind, 0, 1, 0, 0, 0, 0, 0, length]);
-        out.extend_from_slice(octets);
+        out.extend_from_slice(bytes);
     }
     out
 }
@@ -136,7 +136,7 @@ impl Addresses {
     /// Where the time to live stands in a record.
     pub const TTL_AT: usize = 6;
 
-    /// Octets of a record.
+    /// Bytes of a record.
     #[must_use]
     pub const fn record_size(family: Family) -> usize {
         match family {

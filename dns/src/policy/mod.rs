@@ -7,9 +7,9 @@
 //! 8020), NODATA otherwise; wildcards below their closest encloser only (RFC 4592); queries of class other than IN refused; QTYPE=ANY answered with one synthesised HINFO record (RFC
 //! 8482, section 4.2); zone transfers refused (RFC 5936, section 3).
 
-pub mod atlas;
 pub mod bindings;
 pub mod fleet;
+pub mod nearest_clusters;
 pub mod ranges;
 pub mod records;
 pub mod steer;
@@ -22,8 +22,8 @@ use fdn_core::{ClientPrefix, Revision};
 use hickory_proto::rr::{DNSClass, LowerName, RData, Record, RecordType};
 use serde::{Deserialize, Serialize};
 
-use self::atlas::Locate;
 use self::fleet::{Family, Fleet};
+use self::nearest_clusters::Locate;
 use self::steer::{Pick, Steered};
 use self::zone::{AppTable, Entry, Names};
 

@@ -10,7 +10,7 @@
 //! The prefixes themselves are kept beside the pieces, sorted: changes are merged into them, the disk keeps them, and a client known
 //! only to a prefix that several pieces share is given what the longest prefix around all of it says ([`Table::covering`]).
 //!
-//! Memory: 7 octets for an IPv4 prefix with 16-bit values, and 6 for each piece, of which there are at most two for each prefix and
+//! Memory: 7 bytes for an IPv4 prefix with 16-bit values, and 6 for each piece, of which there are at most two for each prefix and
 //! one more. Building is linear after sorting. Changes cost a copy of the arrays and little more: whatever a prefix says, it says about its own
 //! block, so only the pieces inside the blocks of changed prefixes are cut anew.
 

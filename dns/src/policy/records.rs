@@ -6,7 +6,7 @@ use hickory_proto::rr::rdata::svcb::{Alpn, SVCB, SvcParamKey, SvcParamValue};
 use hickory_proto::rr::rdata::{HTTPS, TXT};
 use hickory_proto::rr::{Name, RData};
 
-/// Octets of a character string (RFC 1035, section 3.3).
+/// Bytes of a character string (RFC 1035, section 3.3).
 const STRING_MAX: usize = 255;
 
 /// One name with its records. Its names and values were checked where they came from.
@@ -63,11 +63,11 @@ impl Service {
 /// One value of a text record; a long one is split into character strings, which whoever reads it puts together again.
 #[must_use]
 pub fn text(value: &str) -> RData {
-    let octets = value.as_bytes();
-    let strings = if octets.is_empty() {
-        vec![octets]
+    let bytes = value.as_bytes();
+    let strings = if bytes.is_empty() {
+        vec![bytes]
     } else {
-        octets.chunks(STRING_MAX).collect()
+        bytes.chunks(STRING_MAX).collect()
     };
     RData::TXT(TXT::from_bytes(strings))
 }

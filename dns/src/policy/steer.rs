@@ -23,8 +23,8 @@
 use fdn_core::{ClientPrefix, ClusterId};
 
 use super::WhenAllDead;
-use super::atlas::{Locate, Nearest};
 use super::fleet::{Family, Fleet};
+use super::nearest_clusters::{Locate, Nearest};
 use super::ranges::{Span, bits, unmapped};
 use super::zone::AppTable;
 
@@ -173,7 +173,7 @@ impl<'a> Chooser<'a, '_> {
     /// The choice for one address, by what is known of this family.
     fn of_family(&self, addr: u128, is_v4: bool) -> Choice<'a> {
         let (bound, span) = self.table.bindings.at(addr, is_v4);
-        let near = || self.fleet.network().atlas.at(addr, is_v4, self.locate);
+        let near = || self.fleet.network().nearest.at(addr, is_v4, self.locate);
         let mut choice = self.pick(bound, (addr, is_v4), near);
         choice.span = choice.span.and(span);
         choice
@@ -186,7 +186,7 @@ impl<'a> Chooser<'a, '_> {
             .bindings
             .covering(client)
             .map(|(cluster, _)| cluster);
-        let near = || self.fleet.network().atlas.around(client, self.locate);
+        let near = || self.fleet.network().nearest.around(client, self.locate);
         self.pick(bound, bits(client.addr()), near)
     }
 

@@ -1,4 +1,4 @@
-//! Apps by the octets of their names as queries write them, found without making a name of them.
+//! Apps by the bytes of their names as queries write them, found without making a name of them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};

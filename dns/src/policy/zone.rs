@@ -110,7 +110,7 @@ impl AppTable {
 #[must_use]
 pub fn name_of(host: &HostName) -> Name {
     let mut name = Name::from_labels(host.as_str().split('.').map(str::as_bytes))
-        .expect("a host name is labels of 1 to 63 octets, 253 in all");
+        .expect("a host name is labels of 1 to 63 bytes, 253 in all");
     name.set_fqdn(true);
     name
 }
@@ -119,7 +119,7 @@ pub fn name_of(host: &HostName) -> Name {
 #[must_use]
 pub fn texts_of(name: &RecordName, state: &TxtRecords) -> NamedRecords {
     let mut owner = Name::from_labels(name.as_str().split('.').map(str::as_bytes))
-        .expect("the name of a record is labels of 1 to 63 octets, 253 in all");
+        .expect("the name of a record is labels of 1 to 63 bytes, 253 in all");
     owner.set_fqdn(true);
     let values = state.values.iter().take(txt::VALUES_MAX);
     NamedRecords {
@@ -251,7 +251,7 @@ pub struct Names {
     tables: Vec<Arc<AppTable>>,
     /// Where the table of each app stands.
     slots: Arc<HashMap<Arc<AppName>, usize>>,
-    /// The same by the octets of their names.
+    /// The same by the bytes of their names.
     wires: Arc<Wires>,
     /// Whether the apps are known: without them nothing can be said not to exist.
     complete: bool,

@@ -15,7 +15,7 @@ use crate::handler::limit::{Limiter, Limits};
 
 use super::Settings;
 
-/// Octets of a character string (RFC 1035, section 3.3).
+/// Bytes of a character string (RFC 1035, section 3.3).
 const STRING_MAX: usize = 255;
 /// The largest table of buckets: 1 GiB.
 const BUCKETS_MAX: usize = 1 << 26;
@@ -73,7 +73,7 @@ pub struct LimitSettings {
     pub ipv6_prefix: u8,
     /// Networks without limits.
     pub exempt: Vec<ClientPrefix>,
-    /// Counters in each of two tables, of 8 octets each.
+    /// Counters in each of two tables, of 8 bytes each.
     pub buckets: usize,
 }
 
@@ -114,7 +114,7 @@ impl Settings {
                 .as_ref()
                 .is_some_and(|t| t.is_empty() || t.len() > STRING_MAX)
             {
-                return fail(key, "must be 1 to 255 octets long, or be absent");
+                return fail(key, "must be 1 to 255 bytes long, or be absent");
             }
         }
         if self.limit.amplification == 1 {

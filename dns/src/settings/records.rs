@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::policy::records::{NamedRecords, Service, caa, text};
 use crate::policy::zone::{address, name_of};
 
-/// Octets of all values of one text record: far below what fits into a message.
+/// Bytes of all values of one text record: far below what fits into a message.
 const TEXT_MAX: usize = 4096;
 
 /// A name of the zone as an operator writes it: like a host name, but labels may hold underscores, and the first may be `*`.
@@ -33,7 +33,7 @@ impl TryFrom<String> for RecordName {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
-        let allowed = |octet: &u8| octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'_');
+        let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         let labels: Vec<&str> = text.strip_suffix('.').unwrap_or(&text).split('.').collect();
         let fine = labels.iter().enumerate().all(|(index, label)| {
             (index == 0 && *label == "*")
@@ -148,7 +148,7 @@ impl ServiceSettings {
             return fail("an alias (priority 0) needs a target");
         }
         if self.alpn.iter().any(|id| id.is_empty() || id.len() > 255) {
-            return fail("a protocol of alpn has 1 to 255 octets");
+            return fail("a protocol of alpn has 1 to 255 bytes");
         }
         Ok(Service {
             priority: self.priority,
@@ -211,7 +211,7 @@ impl RecordSettings {
         let fail = |reason: String| Error::Setting { key: KEY, reason };
         let bad_tag = |caa: &&CaaSettings| {
             !(1..=15).contains(&caa.tag.len())
-                || !caa.tag.bytes().all(|octet| octet.is_ascii_alphanumeric())
+                || !caa.tag.bytes().all(|byte| byte.is_ascii_alphanumeric())
         };
         if let Some(caa) = self.caa.iter().find(bad_tag) {
             return Err(fail(format!(
@@ -221,7 +221,7 @@ impl RecordSettings {
         }
         if self.txt.iter().map(String::len).sum::<usize>() > TEXT_MAX {
             return Err(fail(format!(
-                "has over {TEXT_MAX} octets of text for {name}"
+                "has over {TEXT_MAX} bytes of text for {name}"
             )));
         }
         let ttl = match self.ttl {

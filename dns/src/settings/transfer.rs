@@ -16,7 +16,7 @@ use crate::handler::transfer::Transfers;
 use crate::handler::tsig::{Algorithm, Key, Keyring};
 use crate::notify::{Pace, Secondary};
 
-/// The shortest secret, in octets (RFC 8945, section 10: not shorter than half of the shortest signature here).
+/// The shortest secret, in bytes (RFC 8945, section 10: not shorter than half of the shortest signature here).
 const SECRET_MIN: usize = 16;
 /// The most keys, secondaries, and notices of one change to one of them.
 const KEYS_MAX: usize = 100;
@@ -168,7 +168,7 @@ fn key(settings: &TransferKey) -> Result<Arc<Key>, Error> {
         _ => Err(Error::Setting {
             key: "transfer.keys.secret_file",
             reason: format!(
-                "must name a file with at least {SECRET_MIN} octets in base64; {} is not one",
+                "must name a file with at least {SECRET_MIN} bytes in base64; {} is not one",
                 settings.secret_file.display()
             ),
         }),

@@ -70,7 +70,7 @@ impl Settings {
             );
         }
         if !(512..=65_535).contains(&self.tcp.request.as_usize()) {
-            return fail("tcp.request", "must be between 512 and 65535 octets");
+            return fail("tcp.request", "must be between 512 and 65535 bytes");
         }
         self.validate_guard()?;
         self.validate_dnssec()?;

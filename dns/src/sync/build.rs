@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fdn_core::message::NetworkDesired;
 use fdn_core::{AppName, ParseError, Revision};
 
-use super::ledger::Entry;
+use super::desired_state::Entry;
 use crate::metrics::Metrics;
 use crate::policy::bindings::{Bindings, Shared, TooManyClusters};
 use crate::policy::fleet::Network;

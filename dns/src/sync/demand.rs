@@ -1,7 +1,7 @@
 //! Who asked for what: counted while answering, looked through beside it, reported to the controller every second.
 //!
 //! Each thread that answers counts in a lane of its own, with a mutex that is only ever tried: a query that finds its lane busy or full is
-//! answered all the same and only not counted. Ten times between two reports the lanes are emptied, and [`heavy`] chooses what
+//! answered all the same and only not counted. Ten times between two reports the lanes are emptied, and [`super::heavy`] chooses what
 //! is told. Reports are fire-and-forget, because demand that matters is seen again.
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,8 +1,8 @@
 //! The snapshot on disk: written beside the old one, synced, and renamed over it, so that a crash leaves one or the other whole.
 //!
-//! The file: eight octets that name its form; the length of a head, four octets; the head, JSON, which holds everything but the
+//! The file: eight bytes that name its form; the length of a head, four bytes; the head, JSON, which holds everything but the
 //! bindings, and for each table of bindings its clusters and sizes; the tables' arrays, one after the other
-//! (`policy::ranges::raw`); the CRC-32C of all before it, four octets. Numbers are little-endian. Apps that share a table
+//! (`policy::ranges::raw`); the CRC-32C of all before it, four bytes. Numbers are little-endian. Apps that share a table
 //! share it in the file.
 
 use std::collections::{BTreeMap, HashMap};
@@ -15,7 +15,7 @@ use fdn_core::message::{Holders, NetworkDesired, TxtDesired};
 use fdn_core::{AppName, ClusterId, HostName, Revision, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::ledger::{AppState, Entry, Ledger, SnapshotApp, TextEntry};
+use super::desired_state::{AppState, DesiredState, Entry, SnapshotApp, TextEntry};
 use crate::policy::bindings::Bindings;
 use crate::policy::ranges::raw::Counts;
 
@@ -71,11 +71,12 @@ struct HeadTable {
 #[derive(Deserialize)]
 struct Old {
     format: u16,
-    ledger: OldLedger,
+    #[serde(rename = "ledger")]
+    state: OldState,
 }
 
 #[derive(Deserialize)]
-struct OldLedger {
+struct OldState {
     floor: Revision,
     confirmed_at: Timestamp,
     network: Option<NetworkDesired>,
@@ -88,7 +89,7 @@ pub enum Found {
     /// Nothing: the first start with this data directory.
     Nothing,
     /// The state of the last run.
-    State(Box<Ledger>),
+    State(Box<DesiredState>),
     /// A file that cannot be read; it was moved aside to this path, for this reason.
     Unreadable(PathBuf, String),
 }
@@ -100,9 +101,9 @@ struct Checked<T> {
 }
 
 impl<W: Write> Write for Checked<W> {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        let written = self.inner.write(octets)?;
-        self.crc = crc32c::crc32c_append(self.crc, &octets[..written]);
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.crc = crc32c::crc32c_append(self.crc, &bytes[..written]);
         Ok(written)
     }
 
@@ -112,9 +113,9 @@ impl<W: Write> Write for Checked<W> {
 }
 
 impl<R: Read> Read for Checked<R> {
-    fn read(&mut self, octets: &mut [u8]) -> io::Result<usize> {
-        let read = self.inner.read(octets)?;
-        self.crc = crc32c::crc32c_append(self.crc, &octets[..read]);
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(bytes)?;
+        self.crc = crc32c::crc32c_append(self.crc, &bytes[..read]);
         Ok(read)
     }
 }
@@ -146,7 +147,7 @@ pub fn load(dir: &Path) -> io::Result<Found> {
         Err(cause) => return Err(cause),
     };
     match read {
-        Ok(ledger) => Ok(Found::State(Box::new(ledger))),
+        Ok(desired) => Ok(Found::State(Box::new(desired))),
         Err(cause) => {
             let aside = path.with_extension("unreadable");
             fs::rename(&path, &aside)?;
@@ -155,17 +156,17 @@ pub fn load(dir: &Path) -> io::Result<Found> {
     }
 }
 
-/// Reads the file's form from octets, of which there are `length`.
+/// Reads the file's form from bytes, of which there are `length`.
 ///
 /// # Errors
 /// When they cannot be read, or are not what [`encode`] writes.
-pub fn decode(input: impl Read, length: u64) -> io::Result<Ledger> {
+pub fn decode(input: impl Read, length: u64) -> io::Result<DesiredState> {
     // Nothing is believed of a length that the file does not have.
-    let fits = |octets: u64| {
-        if octets > length {
+    let fits = |bytes: u64| {
+        if bytes > length {
             Err(broken("it is cut short"))
         } else {
-            Ok(octets)
+            Ok(bytes)
         }
     };
     let mut input = Checked {
@@ -186,7 +187,7 @@ pub fn decode(input: impl Read, length: u64) -> io::Result<Ledger> {
     for HeadTable { clusters, counts } in &head.tables {
         fits(
             counts
-                .octets()
+                .bytes()
                 .ok_or_else(|| broken("a table has no size"))?,
         )?;
         tables.push(Arc::new(Bindings::read(&mut input, *counts, clusters)?));
@@ -196,10 +197,10 @@ pub fn decode(input: impl Read, length: u64) -> io::Result<Ledger> {
     if u32::from_le_bytes(kept) != crc || input.read(&mut [0])? != 0 {
         return Err(broken("its check value is wrong"));
     }
-    head.ledger(&tables)
+    head.desired(&tables)
 }
 
-fn read_old(file: File) -> io::Result<Ledger> {
+fn read_old(file: File) -> io::Result<DesiredState> {
     let old: Old = serde_json::from_reader(BufReader::new(file)).map_err(io::Error::from)?;
     if old.format != OLD_FORMAT {
         let found = old.format;
@@ -207,19 +208,25 @@ fn read_old(file: File) -> io::Result<Ledger> {
             "its format is {found}, this build reads {OLD_FORMAT}"
         )));
     }
-    let OldLedger {
+    let OldState {
         floor,
         confirmed_at,
         network,
         apps,
-    } = old.ledger;
+    } = old.state;
     let apps = apps.into_iter().map(SnapshotApp::entry).collect();
     let texts = BTreeMap::new();
-    Ok(Ledger::kept(floor, confirmed_at, network, apps, texts))
+    Ok(DesiredState::kept(
+        floor,
+        confirmed_at,
+        network,
+        apps,
+        texts,
+    ))
 }
 
 impl Head {
-    fn of(ledger: &Ledger) -> (Self, Vec<Arc<Bindings>>) {
+    fn of(desired: &DesiredState) -> (Self, Vec<Arc<Bindings>>) {
         let mut numbers: HashMap<*const Bindings, usize> = HashMap::new();
         let mut tables: Vec<Arc<Bindings>> = Vec::new();
         let mut number = |bindings: &Arc<Bindings>| {
@@ -228,7 +235,7 @@ impl Head {
                 tables.len() - 1
             })
         };
-        let apps = ledger.apps.iter().map(|(app, entry)| HeadApp {
+        let apps = desired.apps.iter().map(|(app, entry)| HeadApp {
             app: app.clone(),
             revision: entry.revision,
             state: entry.state.as_ref().map(|state| HeadState {
@@ -239,16 +246,16 @@ impl Head {
             }),
         });
         let apps = apps.collect();
-        let texts = ledger.texts.iter().map(|(name, entry)| TxtDesired {
+        let texts = desired.texts.iter().map(|(name, entry)| TxtDesired {
             name: name.clone(),
             revision: entry.revision,
             state: entry.state.clone(),
         });
         let head = Self {
             texts: texts.collect(),
-            floor: ledger.floor,
-            confirmed_at: ledger.confirmed_at,
-            network: ledger.network.clone(),
+            floor: desired.floor,
+            confirmed_at: desired.confirmed_at,
+            network: desired.network.clone(),
             apps,
             tables: tables
                 .iter()
@@ -261,7 +268,7 @@ impl Head {
         (head, tables)
     }
 
-    fn ledger(self, tables: &[Arc<Bindings>]) -> io::Result<Ledger> {
+    fn desired(self, tables: &[Arc<Bindings>]) -> io::Result<DesiredState> {
         let entry = |app: HeadApp| {
             let state = match app.state {
                 None => None,
@@ -287,7 +294,7 @@ impl Head {
             };
             (told.name, entry)
         });
-        Ok(Ledger::kept(
+        Ok(DesiredState::kept(
             self.floor,
             self.confirmed_at,
             self.network,
@@ -302,10 +309,10 @@ impl Head {
 ///
 /// # Errors
 /// When it cannot be written; what was there before is still there.
-pub fn save(dir: &Path, ledger: &Ledger) -> io::Result<()> {
+pub fn save(dir: &Path, desired: &DesiredState) -> io::Result<()> {
     let mut fresh = tempfile::Builder::new().prefix(FILE).tempfile_in(dir)?;
     let mut out = BufWriter::with_capacity(BUFFER, fresh.as_file_mut());
-    encode(ledger, &mut out)?;
+    encode(desired, &mut out)?;
     out.flush()?;
     drop(out);
     fresh.as_file().sync_all()?;
@@ -322,9 +329,9 @@ pub fn save(dir: &Path, ledger: &Ledger) -> io::Result<()> {
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn encode(ledger: &Ledger, out: &mut impl Write) -> io::Result<()> {
+pub fn encode(desired: &DesiredState, out: &mut impl Write) -> io::Result<()> {
     let mut out = Checked { inner: out, crc: 0 };
-    let (head, tables) = Head::of(ledger);
+    let (head, tables) = Head::of(desired);
     let head = serde_json::to_vec(&head)?;
     let length = u32::try_from(head.len()).map_err(|_| broken("the head is too long"))?;
     out.write_all(&FORM)?;

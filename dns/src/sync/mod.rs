@@ -1,14 +1,14 @@
 //! Keeps what the controllers want answered: from disk at start, then from the feed, and back to disk.
 //!
-//! One task, the keeper, owns the [`ledger::Ledger`]. Changes are gathered for some milliseconds, turned into tables away from the
-//! threads that answer, as is all that the keeper does ([`Keeper::run_apart`]), and published by a pointer swap. A server that starts hears a
+//! One task, the store, owns the [`desired_state::DesiredState`]. Changes are gathered for some milliseconds, turned into tables away from the
+//! threads that answer, as is all that the store does ([`StateStore::run_apart`]), and published by a pointer swap. A server that starts hears a
 //! snapshot first, so what was not yet on disk is not missed.
 
 mod build;
 pub mod demand;
+pub mod desired_state;
 pub mod disk;
 pub mod heavy;
-pub mod ledger;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use self::build::{Built, Tables, Work};
-use self::ledger::{Changes, Ledger, Merged, Snapshot};
+use self::desired_state::{Changes, DesiredState, Merged, Snapshot};
 use crate::metrics::Metrics;
 use crate::policy::records::NamedRecords;
 use crate::policy::zone::{Names, ZoneData};
@@ -50,7 +50,7 @@ const SAVE_REST: u32 = 19;
 /// How often a confirmation that changes nothing is written to disk.
 const KEEP_CONFIRMATION: Duration = Duration::from_secs(300);
 
-/// How the keeper works.
+/// How the store works.
 #[derive(Clone, Debug)]
 pub struct Keeping {
     /// The data directory.
@@ -65,10 +65,10 @@ pub struct Keeping {
 pub type Trust = Box<dyn Fn(&[String]) + Send + Sync>;
 
 /// The task that owns the state.
-pub struct Keeper {
+pub struct StateStore {
     keeping: Keeping,
     zone: Arc<ZoneData>,
-    ledger: Ledger,
+    desired: DesiredState,
     tables: Tables,
     pending: Changes,
     /// When the next text records end by themselves.
@@ -95,7 +95,7 @@ pub struct Keeper {
     behind: bool,
 }
 
-impl Keeper {
+impl StateStore {
     /// Begins with what is on disk, and publishes it at once.
     ///
     /// # Errors
@@ -110,31 +110,31 @@ impl Keeper {
     ) -> std::io::Result<Self> {
         let dir = keeping.dir.clone();
         let found = spawn_blocking(move || disk::load(&dir)).await?;
-        let ledger = match found? {
-            disk::Found::Nothing => Ledger::default(),
-            disk::Found::State(ledger) => {
+        let desired = match found? {
+            disk::Found::Nothing => DesiredState::default(),
+            disk::Found::State(desired) => {
                 info!(
-                    revision = ledger.revision().get(),
+                    revision = desired.revision().get(),
                     "answering from the state kept on disk"
                 );
-                *ledger
+                *desired
             }
             disk::Found::Unreadable(aside, reason) => {
                 warn!(aside = %aside.display(), %reason, "the state on disk cannot be read; moved aside, starting without");
-                Ledger::default()
+                DesiredState::default()
             }
         };
-        let apps = ledger.apps().map(|(app, ..)| app.clone()).collect();
+        let apps = desired.apps().map(|(app, ..)| app.clone()).collect();
         let pending = Changes {
             apps,
-            network: ledger.is_complete(),
+            network: desired.is_complete(),
             texts: true,
         };
         let now = Instant::now();
-        let mut keeper = Self {
+        let mut store = Self {
             keeping,
             zone,
-            ledger,
+            desired,
             tables: Tables::default(),
             pending,
             texts_end: None,
@@ -153,11 +153,11 @@ impl Keeper {
             readiness,
             behind: false,
         };
-        keeper.publish().await;
-        Ok(keeper)
+        store.publish().await;
+        Ok(store)
     }
 
-    /// [`Keeper::run`] on a thread of its own: merging, copying and freeing the state of a large network takes longer than an answer or a check
+    /// [`StateStore::run`] on a thread of its own: merging, copying and freeing the state of a large network takes longer than an answer or a check
     /// of a gateway may wait. To be called on a thread that may block.
     pub fn run_apart(self, feed: Feed, shutdown: CancellationToken) {
         Handle::current().block_on(self.run(feed, shutdown));
@@ -192,7 +192,7 @@ impl Keeper {
         }
         if self.save_at.is_some() {
             self.settle().await;
-            let result = disk::save(&self.keeping.dir, &self.ledger);
+            let result = disk::save(&self.keeping.dir, &self.desired);
             self.saved(result);
         }
     }
@@ -209,14 +209,14 @@ impl Keeper {
                 });
                 if self.is_current(revision) {
                     let snapshot = Snapshot::of(revision, frames);
-                    let changes = self.ledger.snapshot(snapshot, fdn_service::now());
+                    let changes = self.desired.snapshot(snapshot, fdn_service::now());
                     self.changed(changes);
                 }
             }
             Told::Change(frame) => self.change(frame),
             Told::At(revision) => {
                 if self.is_current(revision) {
-                    self.ledger.confirm(fdn_service::now());
+                    self.desired.confirm(fdn_service::now());
                     if self.kept_at.elapsed() > KEEP_CONFIRMATION {
                         self.save_at.get_or_insert_with(Instant::now);
                     }
@@ -231,17 +231,17 @@ impl Keeper {
 
     fn change(&mut self, frame: Frame) {
         let changes = match frame {
-            Frame::Bindings(desired) => self.ledger.bindings(desired),
+            Frame::Bindings(desired) => self.desired.bindings(desired),
             Frame::BindingsChanged(changed) => {
                 let app = changed.app.clone();
-                match self.ledger.changed(changed) {
+                match self.desired.changed(changed) {
                     Merged::Taken => Changes::of(app),
                     Merged::Stale => Changes::default(),
                     Merged::Gap => return self.missed(),
                 }
             }
-            Frame::Network(desired) => self.ledger.network(desired),
-            Frame::Txt(desired) => self.ledger.text(desired),
+            Frame::Network(desired) => self.desired.network(desired),
+            Frame::Txt(desired) => self.desired.text(desired),
             Frame::Fleet(fleet) => return (self.trust)(&fleet.authorities),
             Frame::Hello(_)
             | Frame::Snapshot(_)
@@ -267,14 +267,14 @@ impl Keeper {
 
     /// Whether a controller is not behind what another one told before.
     fn is_current(&mut self, revision: Revision) -> bool {
-        if !self.ledger.is_behind(revision) {
+        if !self.desired.is_behind(revision) {
             self.behind = false;
             return true;
         }
         if !std::mem::replace(&mut self.behind, true) {
             warn!(
                 told = revision.get(),
-                held = self.ledger.revision().get(),
+                held = self.desired.revision().get(),
                 "the controller's state is older than one told before and is ignored; if its database was replaced \
                  on purpose, remove {} from the data directory",
                 disk::FILE
@@ -310,8 +310,8 @@ impl Keeper {
             return None;
         }
         let now = fdn_service::now();
-        self.texts_end = self.ledger.texts_end(now);
-        Some(self.ledger.texts(now))
+        self.texts_end = self.desired.texts_end(now);
+        Some(self.desired.texts(now))
     }
 
     /// Builds tables for what changed and swaps them in.
@@ -324,17 +324,17 @@ impl Keeper {
             changed: pending
                 .apps
                 .iter()
-                .map(|app| (app.clone(), self.ledger.app(app).cloned()))
+                .map(|app| (app.clone(), self.desired.app(app).cloned()))
                 .collect(),
             network: self
-                .ledger
+                .desired
                 .current_network()
                 .filter(|_| pending.network)
                 .cloned(),
             zone: Arc::clone(&self.zone),
             names: Arc::clone(&self.published.names()),
-            serial: self.ledger.revision(),
-            complete: self.ledger.is_complete(),
+            serial: self.desired.revision(),
+            complete: self.desired.is_complete(),
             tables: std::mem::take(&mut self.tables),
             metrics: Arc::clone(&self.metrics),
         };
@@ -347,7 +347,7 @@ impl Keeper {
             // Only a panic or the end of the runtime gets here; all tables are rebuilt the next time.
             Err(cause) => {
                 error!(code = %ErrorCode::Internal, %cause, "tables could not be built");
-                self.pending.apps = self.ledger.apps().map(|(app, ..)| app.clone()).collect();
+                self.pending.apps = self.desired.apps().map(|(app, ..)| app.clone()).collect();
                 self.pending.network = true;
                 self.pending.texts = true;
             }
@@ -357,11 +357,11 @@ impl Keeper {
     fn built(&mut self, built: Built, pending: &Changes) {
         self.tables = built.tables;
         for (app, bindings) in built.settled {
-            self.ledger.settle(&app, bindings);
+            self.desired.settle(&app, bindings);
         }
         for (app, cause) in built.failed {
             error!(code = %ErrorCode::Internal, %app, %cause, "the app's bindings cannot be answered; it is answered as before");
-            self.ledger.distrust(&app);
+            self.desired.distrust(&app);
             self.missed();
         }
         if let Some(network) = built.network {
@@ -398,7 +398,7 @@ impl Keeper {
         self.drop_replaced();
         self.replaced = Some(self.published.set_names(names));
         let detail = if complete {
-            format!("revision {}, {apps} apps", self.ledger.revision())
+            format!("revision {}, {apps} apps", self.desired.revision())
         } else {
             "neither the disk nor the controller has told which apps exist".to_owned()
         };
@@ -426,8 +426,8 @@ impl Keeper {
         self.settle().await;
         self.save_begun = Instant::now();
         self.kept_at = self.save_begun;
-        let (dir, ledger) = (self.keeping.dir.clone(), self.ledger.clone());
-        self.saving = Some(spawn_blocking(move || disk::save(&dir, &ledger)));
+        let (dir, desired) = (self.keeping.dir.clone(), self.desired.clone());
+        self.saving = Some(spawn_blocking(move || disk::save(&dir, &desired)));
     }
 
     fn saved(&mut self, result: std::io::Result<()>) {
@@ -444,10 +444,10 @@ impl Keeper {
     }
 
     fn tell_age(&self) {
-        let revision = i64::try_from(self.ledger.revision().get()).unwrap_or(i64::MAX);
+        let revision = i64::try_from(self.desired.revision().get()).unwrap_or(i64::MAX);
         self.metrics.revision.set(revision);
-        let age = fdn_service::now().since(self.ledger.confirmed_at());
-        let never = self.ledger.confirmed_at().get() == 0;
+        let age = fdn_service::now().since(self.desired.confirmed_at());
+        let never = self.desired.confirmed_at().get() == 0;
         self.metrics.age.set(if never {
             -1
         } else {

@@ -79,7 +79,7 @@ fn responder() -> Responder {
     responder.guarded(settings.guard().expect("the defaults"))
 }
 
-/// A query for `hello`, with the octets of a client subnet option if there is one (RFC 7871, section 6).
+/// A query for `hello`, with the bytes of a client subnet option if there is one (RFC 7871, section 6).
 fn query(id: u16, kind: u8, subnet: Option<&[u8]>) -> Vec<u8> {
     let mut message = id.to_be_bytes().to_vec();
     message.extend([1, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(subnet.is_some())]);

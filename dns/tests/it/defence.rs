@@ -44,7 +44,7 @@ async fn no_answer_is_ten_times_its_request_unless_the_address_is_shown() {
                     let answer = way.exchange(&asked).await;
                     assert!(
                         answer.len() < 10 * asked.len(),
-                        "{} for {} octets: {kind}",
+                        "{} for {} bytes: {kind}",
                         answer.len(),
                         asked.len()
                     );
@@ -73,9 +73,9 @@ async fn flood(
     let (mut whole, mut slipped) = (0, 0);
     let mut buffer = [0; 4096];
     for id in 0..count {
-        let mut octets = make(id);
-        octets[..2].copy_from_slice(&id.to_be_bytes());
-        socket.send(&octets).await.expect("sent");
+        let mut bytes = make(id);
+        bytes[..2].copy_from_slice(&id.to_be_bytes());
+        socket.send(&bytes).await.expect("sent");
         // One at a time, so that neither side's buffer overflows: an answer comes, or the metric says that none will.
         wait::until("an answer or none", async || {
             if let Ok(len) = socket.try_recv(&mut buffer) {
@@ -83,7 +83,7 @@ async fn flood(
                 assert_eq!(head.id, id);
                 if head.truncated {
                     assert!(
-                        len <= octets.len(),
+                        len <= bytes.len(),
                         "without options, what sends to TCP is no longer than the request"
                     );
                     slipped += 1;
@@ -262,7 +262,7 @@ async fn peers_that_hold_all_connections_lose_them_to_those_who_ask() {
     let mut held = Vec::new();
     for _ in 0..8 {
         let mut stream = TcpStream::connect(server).await.expect("connected");
-        // Half a length, and then an octet a minute.
+        // Half a length, and then a byte a minute.
         stream.write_all(&[0]).await.expect("sent");
         held.push(stream);
     }

@@ -97,7 +97,7 @@ impl Encrypted {
         texts
     }
 
-    /// What `curl` gets at a path: status, version of HTTP, type, how long it may be kept, and how many octets.
+    /// What `curl` gets at a path: status, version of HTTP, type, how long it may be kept, and how many bytes.
     async fn curl(&self, path: &str, arguments: &[&str]) -> [String; 5] {
         let output = tokio::process::Command::new("curl")
             .args(["--silent", "--show-error", "--http2", "--output", "/dev/null"])
@@ -259,9 +259,9 @@ async fn padded_requests_get_answers_of_one_length() {
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_over_https_say_how_long_they_may_be_kept() {
     let server = Encrypted::start(|_| {}).await;
-    let written = |name: &str, octets: &[u8]| {
+    let written = |name: &str, bytes: &[u8]| {
         let path = server.certificates.dir().join(name);
-        std::fs::write(&path, octets).expect("written");
+        std::fs::write(&path, bytes).expect("written");
         format!("@{}", path.display())
     };
     // 198.51.100.0/24, source length 24.
@@ -515,20 +515,20 @@ async fn peers_that_say_nothing_or_little_are_let_go() {
             .await
         };
         let idle = connect().await;
-        // One octet at a time: of a message, or of what begins HTTP/2.
+        // One byte at a time: of a message, or of what begins HTTP/2.
         let slow = connect().await;
         let (mut reader, mut writer) = tokio::io::split(slow);
         let trickle = tokio::spawn(async move {
-            let octets = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-            for octet in octets.iter().cycle() {
+            let bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+            for byte in bytes.iter().cycle() {
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                if writer.write_all(&[*octet]).await.is_err() || writer.flush().await.is_err() {
+                if writer.write_all(&[*byte]).await.is_err() || writer.flush().await.is_err() {
                     return;
                 }
             }
         });
         let mut rest = Vec::new();
-        // The end may be a reset, because octets that nobody read were under way.
+        // The end may be a reset, because bytes that nobody read were under way.
         drop(reader.read_to_end(&mut rest).await);
         server.nobody(transport).await;
         assert!(

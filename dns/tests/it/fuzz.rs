@@ -1,7 +1,7 @@
 //! Seeded mutations of valid inputs, handed to the functions of the fuzz targets: what a nightly compiler and an hour find goes
 //! further, but needs both.
 //!
-//! `SEED=n` runs other mutations; what fails prints its seed and the octets. `CORPUS=folder` writes the inputs there, as cargo-fuzz reads them.
+//! `SEED=n` runs other mutations; what fails prints its seed and the bytes. `CORPUS=folder` writes the inputs there, as cargo-fuzz reads them.
 
 #[path = "../../fuzz/harness.rs"]
 mod harness;
@@ -31,28 +31,28 @@ impl Numbers {
     }
 }
 
-/// One to four changes: an octet set, a bit turned, a piece cut out, doubled or taken from another input.
-fn mutate(octets: &mut Vec<u8>, others: &[Vec<u8>], numbers: &mut Numbers) {
+/// One to four changes: a byte set, a bit turned, a piece cut out, doubled or taken from another input.
+fn mutate(bytes: &mut Vec<u8>, others: &[Vec<u8>], numbers: &mut Numbers) {
     for _ in 0..=numbers.below(4) {
-        let at = numbers.below(octets.len());
-        let end = at + numbers.below(octets.len() - at + 1).min(40);
+        let at = numbers.below(bytes.len());
+        let end = at + numbers.below(bytes.len() - at + 1).min(40);
         match numbers.below(6) {
-            0 if !octets.is_empty() => {
-                octets[at] = [0, 1, 0x3f, 0x40, 0x7f, 0xc0, 0xff][numbers.below(7)]
+            0 if !bytes.is_empty() => {
+                bytes[at] = [0, 1, 0x3f, 0x40, 0x7f, 0xc0, 0xff][numbers.below(7)]
             }
-            1 if !octets.is_empty() => octets[at] ^= 1 << numbers.below(8),
-            2 => drop(octets.drain(at..end)),
+            1 if !bytes.is_empty() => bytes[at] ^= 1 << numbers.below(8),
+            2 => drop(bytes.drain(at..end)),
             3 => {
-                let piece = octets[at..end].to_vec();
-                octets.splice(at..at, piece);
+                let piece = bytes[at..end].to_vec();
+                bytes.splice(at..at, piece);
             }
             4 => {
                 let other = &others[numbers.below(others.len())];
                 let from = numbers.below(other.len());
                 let piece = other[from..].iter().take(20).copied().collect::<Vec<_>>();
-                octets.splice(at..at, piece);
+                bytes.splice(at..at, piece);
             }
-            _ => octets.truncate(end.max(1)),
+            _ => bytes.truncate(end.max(1)),
         }
     }
 }
@@ -73,10 +73,10 @@ fn run(name: &str, inputs: &[Vec<u8>], target: fn(&[u8]), rounds: u64) {
         target(input);
         let mut numbers = Numbers(seed ^ u64::try_from(index).expect("few") << 32);
         for _ in 0..rounds {
-            let mut octets = input.clone();
-            mutate(&mut octets, inputs, &mut numbers);
-            let result = catch_unwind(AssertUnwindSafe(|| target(&octets)));
-            assert!(result.is_ok(), "SEED={seed}: {octets:02x?}");
+            let mut bytes = input.clone();
+            mutate(&mut bytes, inputs, &mut numbers);
+            let result = catch_unwind(AssertUnwindSafe(|| target(&bytes)));
+            assert!(result.is_ok(), "SEED={seed}: {bytes:02x?}");
         }
     }
 }
@@ -134,7 +134,7 @@ fn requests(rounds: u64) {
 
 fn snapshots(rounds: u64) {
     let told = harness::told();
-    let kept = harness::kept(&harness::ledger_of(&told).expect("a feed"));
+    let kept = harness::kept(&harness::desired_of(&told).expect("a feed"));
     run("snapshot", &[told, kept], harness::snapshot, rounds);
 }
 

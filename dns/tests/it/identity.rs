@@ -115,14 +115,14 @@ async fn cookies_are_given_out_and_known_again() {
                 && bare.contains("(good)"),
             "{bare}"
         );
-        for octets in [
+        for bytes in [
             "01",
             "0123456789abcd",
             "0123456789abcdef01",
             &"ab".repeat(41),
         ] {
             let text = way
-                .dig(&["hello.fn.test", &format!("+ednsopt=10:{octets}")])
+                .dig(&["hello.fn.test", &format!("+ednsopt=10:{bytes}")])
                 .await;
             assert!(
                 text.contains("status: FORMERR") && text.contains("EDNS: version: 0"),
@@ -144,7 +144,7 @@ async fn servers_with_one_key_know_each_others_cookies() {
         "e5e973e5a6b2a43f48e7dc849e37bfcf\n445536bcd2513298075a5d379663c962\n",
     )
     .expect("written");
-    // Long answers go only to those whose cookie is valid: 600 octets are more than ten times the request.
+    // Long answers go only to those whose cookie is valid: 600 bytes are more than ten times the request.
     let strict = |s: &mut fdn_dns::Settings| {
         s.cookie.key_file = Some(file.clone());
         let record = format!(

@@ -67,7 +67,7 @@ fn keys_are_made_shown_and_rolled_over() {
     let keys_command = |rest: &[&str]| run(&[&["keys", "--config", &config], rest].concat());
     let printed = |rest: &[&str]| {
         let output = keys_command(rest);
-        let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         assert!(
             output.status.success(),
             "{rest:?}: {}",

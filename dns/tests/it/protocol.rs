@@ -132,13 +132,13 @@ async fn dig_reads_every_kind_of_answer_over_udp_and_tcp() {
     fixture.dns.stop().await;
 }
 
-/// Sends octets as a datagram and waits for the answer.
-fn exchange(server: SocketAddr, octets: &[u8]) -> Vec<u8> {
+/// Sends bytes as a datagram and waits for the answer.
+fn exchange(server: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("socket");
     socket
         .set_read_timeout(Some(wait::PATIENCE))
         .expect("time-out");
-    socket.send_to(octets, server).expect("sent");
+    socket.send_to(bytes, server).expect("sent");
     let mut buffer = [0; 4096];
     let (len, from) = socket.recv_from(&mut buffer).expect("an answer");
     assert_eq!(from, server);
@@ -194,8 +194,8 @@ async fn malformed_subnets_are_refused_with_question_and_opt() {
     let mut response = request(&[0, 1, 24, 0, 203, 0, 113]);
     response[2] |= 0x80;
     response[1] ^= 1;
-    for octets in [&response[..], b"", b"stump"] {
-        socket.send_to(octets, server).expect("sent");
+    for bytes in [&response[..], b"", b"stump"] {
+        socket.send_to(bytes, server).expect("sent");
     }
     socket
         .send_to(&request(&[0, 1, 24, 0, 203, 0, 113]), server)
@@ -253,9 +253,9 @@ fn asked_at_once(servers: &[SocketAddr], times: u16) {
         .collect();
     for turn in 0..times {
         for socket in &sockets {
-            let mut octets = request(&[0, 1, 0, 0]);
-            octets[..2].copy_from_slice(&turn.to_be_bytes());
-            socket.send(&octets).expect("sent");
+            let mut bytes = request(&[0, 1, 0, 0]);
+            bytes[..2].copy_from_slice(&turn.to_be_bytes());
+            socket.send(&bytes).expect("sent");
         }
     }
     for (socket, server) in sockets.iter().zip(servers) {

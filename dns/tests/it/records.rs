@@ -62,7 +62,7 @@ async fn text_authorities_services_and_addresses() {
         );
         // The app above it is still there.
         assert_eq!(short(way, "hello.fn.test", "A").await.len(), 2);
-        // 300 octets are two character strings of one value.
+        // 300 bytes are two character strings of one value.
         let digits = "0123456789".repeat(30);
         let expected = format!("\"{}\" \"{}\"", &digits[..255], &digits[255..]);
         assert_eq!(short(way, "long.fn.test", "TXT").await, [expected]);

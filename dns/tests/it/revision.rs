@@ -9,9 +9,9 @@ use crate::encrypted::Encrypted;
 use crate::keys::Keys;
 use crate::ways::four_ways;
 
-/// All octets differ, so their order shows.
+/// All bytes differ, so their order shows.
 const AT: u64 = 0x0102_0304_0506_0708;
-/// 32 octets.
+/// 32 bytes.
 const SECRET: &str = "c2VjcmV0IG9mIDMyIG9jdGV0cywgc3VyZWx5LCB5ZXM=";
 
 /// The revision in what `dig` printed.
@@ -56,7 +56,7 @@ async fn names_of_apps_are_answered_with_it_on_request() {
             assert_eq!(revision(&text), expected, "{way:?} {question:?}: {text}");
             let unasked = way.dig(question).await;
             assert!(!unasked.contains("OPT="), "{unasked}");
-            // With octets in it the option is somebody else's.
+            // With bytes in it the option is somebody else's.
             let strange = format!("{option}:00");
             let text = way.dig(&[question, &[strange.as_str()]].concat()).await;
             assert!(

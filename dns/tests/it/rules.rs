@@ -146,9 +146,9 @@ async fn client_subnets_are_exact_or_refused() {
                 &["NOERROR", "ANSWER: 2", shown],
             );
         }
-        for (why, octets) in [
-            ("surplus octet", "00011800cb007100"),
-            ("missing octet", "00011800cb00"),
+        for (why, bytes) in [
+            ("surplus byte", "00011800cb007100"),
+            ("missing byte", "00011800cb00"),
             ("host bits", "00011700cb0071"),
             ("scope in a request", "00011818cb0071"),
             ("longer than IPv4", "00012100cb00710700"),
@@ -161,7 +161,7 @@ async fn client_subnets_are_exact_or_refused() {
             ("no length", "0001"),
         ] {
             let text = way
-                .dig(&["hello.fn.test", &format!("+ednsopt=8:{octets}")])
+                .dig(&["hello.fn.test", &format!("+ednsopt=8:{bytes}")])
                 .await;
             has(
                 &text,

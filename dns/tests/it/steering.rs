@@ -121,7 +121,7 @@ fn query(id: u16) -> Vec<u8> {
     message
 }
 
-/// The clusters that answers named, as the third octet of their addresses, by the number of checks that had been made when the query
+/// The clusters that answers named, as the third byte of their addresses, by the number of checks that had been made when the query
 /// was sent.
 struct Load {
     socket: UdpSocket,
@@ -143,7 +143,7 @@ impl Load {
         let len = self.socket.recv(&mut buffer).await.expect("an answer");
         assert_eq!(&buffer[..2], &query[..2], "an answer to another query");
         assert_eq!(buffer[7], 1, "one address");
-        // Behind the address stand the OPT record and the client subnet, 22 octets.
+        // Behind the address stand the OPT record and the client subnet, 22 bytes.
         buffer[len - 22 - 2]
     }
 }

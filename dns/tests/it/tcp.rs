@@ -15,19 +15,19 @@ fn framed(id: u16) -> Vec<u8> {
         Name::from_ascii("hello.fn.test.").expect("name"),
         RecordType::A,
     ));
-    let octets = message.to_vec().expect("encoded");
+    let bytes = message.to_vec().expect("encoded");
     [
-        &u16::try_from(octets.len()).expect("short").to_be_bytes(),
-        octets.as_slice(),
+        &u16::try_from(bytes.len()).expect("short").to_be_bytes(),
+        bytes.as_slice(),
     ]
     .concat()
 }
 
 async fn read(stream: &mut TcpStream) -> Message {
     let len = stream.read_u16().await.expect("a length");
-    let mut octets = vec![0; usize::from(len)];
-    stream.read_exact(&mut octets).await.expect("a message");
-    Message::from_vec(&octets).expect("decoded")
+    let mut bytes = vec![0; usize::from(len)];
+    stream.read_exact(&mut bytes).await.expect("a message");
+    Message::from_vec(&bytes).expect("decoded")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,18 +62,18 @@ async fn half_a_message_does_not_hold_a_connection() {
     })
     .await;
     drop(stream.write_all(&message[..10]).await);
-    // Octets that trickle in do not lengthen the time for the whole.
+    // Bytes that trickle in do not lengthen the time for the whole.
     let (mut reader, mut writer) = stream.into_split();
     let trickle = tokio::spawn(async move {
-        for octet in &message[10..] {
+        for byte in &message[10..] {
             tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-            if writer.write_all(&[*octet]).await.is_err() {
+            if writer.write_all(&[*byte]).await.is_err() {
                 return;
             }
         }
     });
     let mut rest = Vec::new();
-    // The end may be a reset, because octets that nobody read were under way.
+    // The end may be a reset, because bytes that nobody read were under way.
     drop(reader.read_to_end(&mut rest).await);
     assert!(rest.is_empty(), "closed without an answer");
     trickle.abort();

@@ -47,7 +47,7 @@ const RECORDS: [&str; 11] = [
     "long.fn.test. 3600 IN TXT \"two\"",
     "ns1.fn.test. 3600 IN A 127.0.0.1",
 ];
-/// 32 octets each.
+/// 32 bytes each.
 const SECRET: &str = "c2VjcmV0IG9mIDMyIG9jdGV0cywgc3VyZWx5LCB5ZXM=";
 const OTHER: &str = "c2VjcmV0IG9mIDMyIG9jdGV0cywgc3VyZWx5LCBubyE=";
 
@@ -354,10 +354,10 @@ async fn a_secondary_that_is_silent_gets_so_many_notices() {
         }
     })
     .await;
-    let (mut count, mut octets) = (0, vec![0; 4096]);
-    while let Ok(len) = silent.try_recv(&mut octets) {
+    let (mut count, mut bytes) = (0, vec![0; 4096]);
+    while let Ok(len) = silent.try_recv(&mut bytes) {
         count += 1;
-        let notice = &octets[..len];
+        let notice = &bytes[..len];
         // Opcode 4, authoritative; the zone's SOA as question and as answer, and a signature (RFC 1996, section 3.7).
         assert_eq!(notice[2..4], [0x24, 0]);
         assert_eq!(head(notice).counts, [1, 1, 0, 1]);
@@ -371,8 +371,8 @@ async fn a_secondary_that_is_silent_gets_so_many_notices() {
 async fn secrets_that_are_none_are_refused() {
     let dir = tempfile::tempdir().expect("folder");
     for (text, expected) in [
-        ("no base64!", "at least 16 octets"),
-        ("c2hvcnQ=", "at least 16 octets"),
+        ("no base64!", "at least 16 bytes"),
+        ("c2hvcnQ=", "at least 16 bytes"),
     ] {
         let mut settings = crate::common::settings(dir.path());
         keyed(&mut settings, dir.path());

@@ -263,7 +263,7 @@ async fn a_check_of_the_zone_is_clean() {
         seen.contains("\"status\": \"SECURE\"") && seen.contains("hello.fn.test./IN/AAAA"),
         "{seen}"
     );
-    // Keys that the zone does not have: each with the first octets of another one.
+    // Keys that the zone does not have: each with the first bytes of another one.
     let strange = |line: &str| {
         let (before, key) = line.split_once(" 3 13 ").expect("a key");
         format!("{before} 3 13 AAAA{}\n", &key[4..])

@@ -32,20 +32,20 @@ impl Way {
         .await
     }
 
-    /// Sends octets as they are, and returns those that come back.
-    pub(crate) async fn exchange(&self, octets: &[u8]) -> Vec<u8> {
-        timeout(PATIENCE, self.try_exchange(octets))
+    /// Sends bytes as they are, and returns those that come back.
+    pub(crate) async fn exchange(&self, bytes: &[u8]) -> Vec<u8> {
+        timeout(PATIENCE, self.try_exchange(bytes))
             .await
             .expect("an answer in time")
             .expect("an answer")
     }
 
-    async fn try_exchange(&self, octets: &[u8]) -> std::io::Result<Vec<u8>> {
+    async fn try_exchange(&self, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
         if self.tcp {
             let mut stream = TcpStream::connect(self.server).await?;
-            let len = u16::try_from(octets.len()).map_err(std::io::Error::other)?;
+            let len = u16::try_from(bytes.len()).map_err(std::io::Error::other)?;
             stream
-                .write_all(&[&len.to_be_bytes(), octets].concat())
+                .write_all(&[&len.to_be_bytes(), bytes].concat())
                 .await?;
             let mut answer = vec![0; usize::from(stream.read_u16().await?)];
             stream.read_exact(&mut answer).await?;
@@ -53,7 +53,7 @@ impl Way {
         }
         let socket = UdpSocket::bind((unspecified(self.server.ip()), 0)).await?;
         socket.connect(self.server).await?;
-        socket.send(octets).await?;
+        socket.send(bytes).await?;
         let mut answer = vec![0; 65_535];
         let len = socket.recv(&mut answer).await?;
         answer.truncate(len);
@@ -101,7 +101,7 @@ pub(crate) struct Head {
     pub(crate) counts: [u16; 4],
 }
 
-/// Reads a header, octet by octet (RFC 1035, section 4.1.1): with nothing that the server itself is made of.
+/// Reads a header, byte by byte (RFC 1035, section 4.1.1): with nothing that the server itself is made of.
 pub(crate) fn head(message: &[u8]) -> Head {
     let word = |at: usize| u16::from_be_bytes([message[at], message[at + 1]]);
     Head {
@@ -115,15 +115,15 @@ pub(crate) fn head(message: &[u8]) -> Head {
 
 /// A request of id 4711: its counts and what follows them.
 pub(crate) fn request(counts: [u16; 4], rest: &[&[u8]]) -> Vec<u8> {
-    let mut octets = vec![0x12, 0x67, 0x01, 0x00];
-    octets.extend(counts.iter().flat_map(|count| count.to_be_bytes()));
-    octets.extend(rest.concat());
-    octets
+    let mut bytes = vec![0x12, 0x67, 0x01, 0x00];
+    bytes.extend(counts.iter().flat_map(|count| count.to_be_bytes()));
+    bytes.extend(rest.concat());
+    bytes
 }
 
 /// `hello.fn.test`, type A, class IN.
 pub(crate) const HELLO_A: &[u8] = b"\x05hello\x02fn\x04test\x00\x00\x01\x00\x01";
-/// An OPT record without options, of 1232 octets.
+/// An OPT record without options, of 1232 bytes.
 pub(crate) const OPT: &[u8] = b"\x00\x00\x29\x04\xd0\x00\x00\x00\x00\x00\x00";
 /// The same with the DO bit (RFC 3225).
 pub(crate) const OPT_DO: &[u8] = b"\x00\x00\x29\x04\xd0\x00\x00\x80\x00\x00\x00";

@@ -33,9 +33,9 @@ struct Files {
 
 impl Files {
     fn new(network: &Network) -> Self {
-        let file = |name: &str, octets: &[u8]| {
+        let file = |name: &str, bytes: &[u8]| {
             let path = network.folder().join(name);
-            std::fs::write(&path, octets).expect("the folder takes a file");
+            std::fs::write(&path, bytes).expect("the folder takes a file");
             path.display().to_string()
         };
         Self {

@@ -51,9 +51,9 @@ fn host(registry: &Registry) -> String {
 }
 
 /// Writes a file for an upload.
-fn file(network: &Network, name: &str, octets: impl AsRef<[u8]>) -> String {
+fn file(network: &Network, name: &str, bytes: impl AsRef<[u8]>) -> String {
     let path: PathBuf = network.folder().join(name);
-    std::fs::write(&path, octets).expect("the folder takes a file");
+    std::fs::write(&path, bytes).expect("the folder takes a file");
     path.display().to_string()
 }
 
@@ -96,7 +96,7 @@ fn what_cannot_run_is_refused(network: &Network, cli: &Cli) {
     // Within the layer, which is nearly all of it.
     let middle = damaged.len() / 2;
     damaged[middle] ^= 1;
-    for (name, octets, code, words) in [
+    for (name, bytes, code, words) in [
         ("foreign", foreign, "FDN-1020", "it is for linux/s390x"),
         ("damaged", damaged, "FDN-1020", "the image is damaged"),
         ("text", b"no image".repeat(1000), "FDN-1020", "docker save"),
@@ -111,7 +111,7 @@ fn what_cannot_run_is_refused(network: &Network, cli: &Cli) {
             "limit of 4MiB",
         ),
     ] {
-        let upload = file(network, name, octets);
+        let upload = file(network, name, bytes);
         let typed = cli.run(["deploy", "bad", &upload, "--manifest", &manifest]);
         assert_eq!(typed.code, 2, "{name}: {} {}", typed.out, typed.err);
         assert!(
@@ -163,11 +163,11 @@ fn tar_of(name: &str) -> Vec<u8> {
     put(148, b"        ");
     put(156, b"0");
     put(257, b"ustar\x0000");
-    let sum: u32 = header.iter().map(|octet| u32::from(*octet)).sum();
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
     header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    let mut octets = header.to_vec();
-    octets.resize(512 * 3, 0);
-    octets
+    let mut bytes = header.to_vec();
+    bytes.resize(512 * 3, 0);
+    bytes
 }
 
 /// Archives in both forms: called through the gateway, and their output read.

@@ -109,9 +109,9 @@ async fn renew(network: &Network, name: &str) -> Result<Problem> {
 async fn deployed(network: &Network, cli: &Cli) -> Held {
     let held = Held::start().await;
     let authority = held.address().to_string();
-    let file = |name: &str, octets: &[u8]| {
+    let file = |name: &str, bytes: &[u8]| {
         let path = network.folder().join(name);
-        std::fs::write(&path, octets).expect("written");
+        std::fs::write(&path, bytes).expect("written");
         path.display().to_string()
     };
     let component = file("held.wasm", &components::outbound(&authority));

@@ -246,9 +246,9 @@ stages:
     fn deploy(network: &Network, cli: &Cli) {
         let heavy = "memory = \"256MiB\"\nidempotent = true\ntimeout = \"60s\"\n";
         let light = "memory = \"16MiB\"\nidempotent = true\n";
-        let file = |name: &str, octets: &[u8]| {
+        let file = |name: &str, bytes: &[u8]| {
             let path = network.folder().join(name);
-            std::fs::write(&path, octets).expect("the folder takes a file");
+            std::fs::write(&path, bytes).expect("the folder takes a file");
             path.display().to_string()
         };
         for (name, component, manifest) in [

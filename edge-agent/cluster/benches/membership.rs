@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use fdn_cluster::identity::{Key, Member, Tag};
-use fdn_cluster::membership::{Membership, Rumour, Timing};
+use fdn_cluster::membership::{Gossip, Membership, Timing};
 use fdn_cluster::settings::TimingSettings;
 use fdn_core::{Millis, Resources};
 
@@ -37,14 +37,14 @@ fn member(at: u32) -> Member {
 fn cluster(members: u32, timing: Timing) -> Membership {
     let me = member(0);
     let mut cluster = Membership::new(Millis::ZERO, me.clone(), timing, true);
-    let rumours: Vec<Rumour> = (1..members)
-        .map(|at| Rumour::Member {
+    let gossip: Vec<Gossip> = (1..members)
+        .map(|at| Gossip::Member {
             member: member(at),
             draining: false,
             counts: true,
         })
         .collect();
-    cluster.learn(Millis::ZERO, me.key, &rumours, &mut Vec::new());
+    cluster.learn(Millis::ZERO, me.key, &gossip, &mut Vec::new());
     cluster
 }
 

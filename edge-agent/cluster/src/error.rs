@@ -39,10 +39,10 @@ pub enum ClusterError {
         open: usize,
     },
     /// What a task says of its instance is too long.
-    #[error("a payload of {octets} octets is above the limit of {limit}")]
+    #[error("a payload of {bytes} bytes is above the limit of {limit}")]
     Payload {
         /// Its length.
-        octets: usize,
+        bytes: usize,
         /// The most.
         limit: usize,
     },

@@ -10,7 +10,7 @@ use fdn_core::{NodeId, Resources};
 use fdn_scheduling::instance::TaskId;
 use serde::{Deserialize, Serialize};
 
-/// The number of a task's bits that count the tasks of its origin; the bits above are the origin's tag.
+/// The number of a task's bits that count the tasks of its submitter; the bits above are the submitter's tag.
 const COUNTER_BITS: u32 = 40;
 
 /// A process of a cluster: 24 random bits. No two members have the same; one that would is refused and draws again.

@@ -7,7 +7,7 @@
 //! ```text
 //!              scale                                      start / end / ended
 //!   gateway ───────────▶ ┌──────────── actor ────────────┐ ◀─────────────▶ Host
-//!            ◀────────── │ Origin  Node  Global          │
+//!            ◀────────── │ Submitter  Node  Global          │
 //!              outcomes  │ Membership  Election          │
 //!                        └───────▲───────────────┬───────┘
 //!                        frames, │ one channel   │ one outbox per stream

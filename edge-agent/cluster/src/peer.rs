@@ -33,7 +33,7 @@ pub const PREFIX: &str = "/fdn.peer.v1/";
 /// Who asks, on connections without certificates.
 pub const NODE: HeaderName = HeaderName::from_static("fdn-node");
 
-/// The octets of a request's body that may be on their way before the other side has read any of it.
+/// The bytes of a request's body that may be on their way before the other side has read any of it.
 pub const UNREAD: usize = WINDOW as usize;
 
 /// A body between nodes.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use fdn_core::{ByteSize, DurationMs, Millis};
 use fdn_scheduling::instance::{
-    GlobalSettings, Limits, ListSettings, OriginSettings, Policy, Settings, Spread,
+    GlobalSettings, Limits, ListSettings, Policy, Settings, Spread, SubmitterSettings,
 };
 use serde::{Deserialize, Serialize};
 
@@ -135,11 +135,11 @@ pub struct LimitSettings {
     pub send_queue: usize,
     /// Messages in one frame.
     pub frame: usize,
-    /// Octets of one frame.
+    /// Bytes of one frame.
     pub frame_size: ByteSize,
     /// Frames received and not yet handled, of all nodes.
     pub receive_queue: usize,
-    /// Octets of what a task says of its instance.
+    /// Bytes of what a task says of its instance.
     pub payload: ByteSize,
     /// Tasks of this node's own that are not settled; further ones are refused.
     pub open: usize,
@@ -377,9 +377,9 @@ impl ClusterSettings {
         }
     }
 
-    pub(crate) fn origin(&self) -> OriginSettings {
+    pub(crate) fn submitter(&self) -> SubmitterSettings {
         let memory = millis(self.timing.memory.as_duration());
-        OriginSettings {
+        SubmitterSettings {
             wanted: millis(self.timing.wanted.as_duration()),
             memory: memory * 0.5,
             open: self.limits.open,

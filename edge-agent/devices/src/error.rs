@@ -27,7 +27,7 @@ pub enum BindError {
         /// Of how many.
         count: u32,
     },
-    /// The book holds as many bindings as it may.
+    /// The allocation table holds as many bindings as it may.
     #[error("{most} instances hold slices of devices, as many as `devices.max_bindings` allows")]
     Full {
         /// How many.
@@ -39,11 +39,11 @@ pub enum BindError {
     /// The instance holds nothing.
     #[error("{0} holds no slices of devices")]
     NotBound(InstanceId),
-    /// The packed words say otherwise than the book, which is a bug.
-    #[error("the book of devices contradicts itself")]
+    /// The packed words say otherwise than the allocation table, which is a bug.
+    #[error("the allocation table of devices contradicts itself")]
     Contradiction(#[from] ResourceError),
     /// The change could not be written, so it was not made.
-    #[error("the book of devices could not be written")]
+    #[error("the allocation table of devices could not be written")]
     Store(#[from] StoreError),
 }
 
@@ -60,7 +60,7 @@ impl Coded for BindError {
     }
 }
 
-/// Why the book cannot be kept on disk.
+/// Why the allocation table cannot be kept on disk.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use {path}; make `data` a directory that the agent may write")]
 pub struct StoreError {

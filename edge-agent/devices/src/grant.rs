@@ -3,7 +3,7 @@
 //! - *Docker*: the devices are asked for by their ids (`DeviceRequest` of driver `nvidia`), and the variables are set.
 //! - *Kubernetes*: the variables are set; with the NVIDIA runtime class that makes exactly these devices visible.
 //! - *MPS*: where its control daemon runs, its client variables limit memory and threads, and its pipes are made visible. Only then is
-//!   the limit of memory enforced by the driver; without MPS, and on a whole GPU, the book keeps account and the function keeps to it.
+//!   the limit of memory enforced by the driver; without MPS, and on a whole GPU, the allocation table keeps account and the function keeps to it.
 //!   A MIG instance is enforced by the hardware.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use fdn_core::device::{DeviceGrant, DeviceKind};
 
-use crate::book::Bound;
+use crate::allocations::Bound;
 use crate::settings::DevicesSettings;
 
 /// The variable by which MPS limits an instance's share of a device's cores, in percent.

@@ -1,16 +1,16 @@
 //! GPU devices of a node: found, watched, and bound to instances slice by slice.
 //!
 //! - [`discovery`] finds devices and hears of their faults: through NVML, or made up by settings.
-//! - [`book`] is which instance holds which slice: a pure state machine over the packed words of [`fdn_scheduling::resource`], which
+//! - [`allocations`] is which instance holds which slice: a pure state machine over the packed words of [`fdn_scheduling::resource`], which
 //!   filters, scores and chooses.
-//! - [`store`] keeps the book on disk, so that bindings survive the agent.
+//! - [`store`] keeps the allocation table on disk, so that bindings survive the agent.
 //! - [`grant`] makes of a binding what an instance is started with.
 //! - [`Devices`] holds them together: every change is on disk before anybody acts on it.
 //!
-//! Never is more memory of a device bound than it has. What really runs is always right: after a restart the book is brought in line
+//! Never is more memory of a device bound than it has. What really runs is always right: after a restart the allocation table is brought in line
 //! with it, and an instance that cannot be brought in line has to end before its device is given out again.
 
-pub mod book;
+pub mod allocations;
 pub mod discovery;
 mod error;
 pub mod grant;
@@ -20,7 +20,7 @@ mod service;
 mod settings;
 pub mod store;
 
-pub use book::{Book, BookOptions, Bound, Running};
+pub use allocations::{AllocationOptions, AllocationTable, Bound, Running};
 pub use discovery::{Device, Discovery};
 pub use error::{BindError, DiscoveryError, StoreError};
 pub use metrics::DeviceMetrics;

@@ -59,12 +59,12 @@ impl DeviceMetrics {
         for gauges in [&self.memory, &self.bound, &self.in_service, &self.slices] {
             gauges.reset();
         }
-        let octets = |mib: fdn_core::MebiBytes| i64::try_from(mib.get() << 20).unwrap_or(i64::MAX);
+        let bytes = |mib: fdn_core::MebiBytes| i64::try_from(mib.get() << 20).unwrap_or(i64::MAX);
         for device in devices {
             let labels = [device.id.as_str(), device.model.as_str()];
             let set = |gauges: &IntGaugeVec, value| gauges.with_label_values(&labels).set(value);
-            set(&self.memory, octets(device.memory_mib));
-            set(&self.bound, octets(device.bound_mib));
+            set(&self.memory, bytes(device.memory_mib));
+            set(&self.bound, bytes(device.bound_mib));
             set(&self.in_service, i64::from(device.state.is_in_service()));
             set(
                 &self.slices,

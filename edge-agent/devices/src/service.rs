@@ -1,4 +1,4 @@
-//! Book, disk, discovery and metrics held together.
+//! The allocation table, disk, discovery and metrics held together.
 //!
 //! Every change is made on a copy, written to disk, and only then taken over: what an instance is started with is always on disk, and a
 //! disk that fails refuses bindings instead of forgetting them. Calls block for as long as the disk takes; an asynchronous caller
@@ -15,14 +15,14 @@ use fdn_core::device::{DeviceGrant, DeviceKind, DeviceStatus, GpuRequest};
 use fdn_core::{AppName, DeviceId, InstanceId, MebiBytes, Timestamp};
 use tracing::{error, info, warn};
 
-use crate::book::{Affected, Book, Bound, Reconciled, Running};
+use crate::allocations::{Affected, AllocationTable, Bound, Reconciled, Running};
 use crate::discovery::Discovery;
 use crate::error::{BindError, DiscoveryError, StoreError};
 use crate::grant::{Mps, grants};
 use crate::health::{HealthEvent, Verdict};
 use crate::metrics::DeviceMetrics;
 use crate::settings::DevicesSettings;
-use crate::store::BookStore;
+use crate::store::AllocationStore;
 
 /// Told to whoever runs instances.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub enum Event {
 pub struct Parts<'a> {
     /// The section `[devices]`.
     pub settings: DevicesSettings,
-    /// Where the book is kept.
+    /// Where the allocation table is kept.
     pub folder: &'a Path,
     /// Where devices come from.
     pub discovery: Arc<dyn Discovery>,
@@ -64,32 +64,32 @@ pub struct Devices {
 
 struct Shared {
     settings: DevicesSettings,
-    store: BookStore,
+    store: AllocationStore,
     discovery: Arc<dyn Discovery>,
     metrics: DeviceMetrics,
     boot: String,
     now: fn() -> Timestamp,
-    book: Mutex<Book>,
+    allocations: Mutex<AllocationTable>,
 }
 
 impl Devices {
-    /// Opens the book and finds the devices. Bindings of the last run hold until [`Devices::reconcile`] is told what runs.
+    /// Opens the allocation table and finds the devices. Bindings of the last run hold until [`Devices::reconcile`] is told what runs.
     ///
     /// # Errors
-    /// When the book cannot be read or written.
+    /// When the allocation table cannot be read or written.
     pub fn open(parts: Parts<'_>) -> Result<Self, BindError> {
-        let store = BookStore::open(parts.folder)?;
-        let options = parts.settings.book();
-        let book = match store.load()? {
+        let store = AllocationStore::open(parts.folder)?;
+        let options = parts.settings.allocations();
+        let allocations = match store.load()? {
             Some(saved) => {
                 let same_boot = saved.boot == parts.boot;
-                let mut book = Book::from_saved(options, saved)?;
+                let mut allocations = AllocationTable::from_saved(options, saved)?;
                 if !same_boot {
-                    book.forget_outages();
+                    allocations.forget_outages();
                 }
-                book
+                allocations
             }
-            None => Book::new(options),
+            None => AllocationTable::new(options),
         };
         let devices = Self {
             shared: Arc::new(Shared {
@@ -99,7 +99,7 @@ impl Devices {
                 metrics: parts.metrics,
                 boot: parts.boot,
                 now: parts.now,
-                book: Mutex::new(book),
+                allocations: Mutex::new(allocations),
             }),
         };
         devices.scan()?;
@@ -109,14 +109,16 @@ impl Devices {
     /// Binds slices and says what the instance is to be started with; on disk when this returns.
     ///
     /// # Errors
-    /// As [`Book::bind`], or when the disk fails: nothing is bound then.
+    /// As [`AllocationTable::bind`], or when the disk fails: nothing is bound then.
     pub fn bind(
         &self,
         instance: InstanceId,
         app: &AppName,
         request: &GpuRequest,
     ) -> Result<Vec<DeviceGrant>, BindError> {
-        let bound = self.shared.change(|book| book.bind(instance, app, request));
+        let bound = self
+            .shared
+            .change(|allocations| allocations.bind(instance, app, request));
         let result = match &bound {
             Ok(_) => "bound",
             Err(BindError::NoRoom { .. } | BindError::Full { .. }) => "no_room",
@@ -140,12 +142,20 @@ impl Devices {
         grants(bound, kind, mps.as_ref())
     }
 
-    /// Which of these instances would have to end for a request to be bound ([`Book::in_the_way`]).
+    /// Whether devices of this node could give what is asked for if they were free and in service ([`AllocationTable::could`]).
+    ///
+    /// # Errors
+    /// [`BindError::Never`], with what is missing.
+    pub fn could(&self, request: &GpuRequest) -> Result<(), BindError> {
+        self.shared.allocations().could(request)
+    }
+
+    /// Which of these instances would have to end for a request to be bound ([`AllocationTable::in_the_way`]).
     #[must_use]
     pub fn in_the_way(&self, request: &GpuRequest, idle: &[InstanceId]) -> Option<Vec<InstanceId>> {
         // On a copy: it takes a while, and nothing that it says is a promise.
-        let book = self.shared.book().clone();
-        book.in_the_way(request, idle)
+        let allocations = self.shared.allocations().clone();
+        allocations.in_the_way(request, idle)
     }
 
     /// An instance has ended.
@@ -153,22 +163,26 @@ impl Devices {
     /// # Errors
     /// [`BindError::NotBound`], or when the disk fails: the slices stay bound then, and the next [`Devices::reconcile`] frees them.
     pub fn unbind(&self, instance: InstanceId) -> Result<(), BindError> {
-        self.shared.change(|book| book.unbind(instance)).map(drop)
+        self.shared
+            .change(|allocations| allocations.unbind(instance))
+            .map(drop)
     }
 
-    /// Brings the book in line with what runs: all of it.
+    /// Brings the allocation table in line with what runs: all of it.
     ///
     /// # Errors
     /// When the disk fails.
     pub fn reconcile(&self, running: Vec<Running>) -> Result<Reconciled, BindError> {
-        let done = self.shared.change(|book| book.reconcile(running))?;
+        let done = self
+            .shared
+            .change(|allocations| allocations.reconcile(running))?;
         if done != Reconciled::default() {
             info!(
                 kept = done.kept.len(),
                 adopted = done.adopted.len(),
                 released = done.released.len(),
                 lost = done.lost.len(),
-                "the book of devices is in line with what runs"
+                "the allocation table of devices is in line with what runs"
             );
         }
         Ok(done)
@@ -180,7 +194,9 @@ impl Devices {
     /// When the disk fails. A driver that cannot say is logged, and what was known stays true.
     pub fn scan(&self) -> Result<Affected, BindError> {
         match self.shared.discovery.devices() {
-            Ok(found) => self.shared.change(|book| book.inventory(found)),
+            Ok(found) => self
+                .shared
+                .change(|allocations| allocations.inventory(found)),
             Err(failure) => {
                 warn!(%failure, "the devices of the machine are not known now");
                 Ok(Affected::default())
@@ -195,7 +211,7 @@ impl Devices {
     pub fn take_out(&self, device: &DeviceId, reason: &str) -> Result<Affected, BindError> {
         let now = (self.shared.now)();
         self.shared
-            .change(|book| Ok(book.out_of_service(device, reason, now)))
+            .change(|allocations| Ok(allocations.out_of_service(device, reason, now)))
     }
 
     /// Puts a device back into service, by hand.
@@ -203,28 +219,32 @@ impl Devices {
     /// # Errors
     /// When the disk fails.
     pub fn restore(&self, device: &DeviceId) -> Result<Affected, BindError> {
-        self.shared.change(|book| Ok(book.back_in_service(device)))
+        self.shared
+            .change(|allocations| Ok(allocations.back_in_service(device)))
     }
 
     /// Every device and who holds what of it.
     #[must_use]
     pub fn status(&self) -> Vec<DeviceStatus> {
-        self.shared.book().status()
+        self.shared.allocations().status()
     }
 
     /// Memory that can be bound, and memory of all devices.
     #[must_use]
     pub fn totals(&self) -> (MebiBytes, MebiBytes) {
-        self.shared.book().totals()
+        self.shared.allocations().totals()
     }
 
     /// Memory that can be bound, and memory that is, at one moment.
     #[must_use]
     pub fn left(&self) -> (MebiBytes, MebiBytes) {
-        let book = self.shared.book();
-        let bound = book.status().into_iter().map(|device| device.bound_mib);
+        let allocations = self.shared.allocations();
+        let bound = allocations
+            .status()
+            .into_iter()
+            .map(|device| device.bound_mib);
         let bound = bound.fold(MebiBytes(0), MebiBytes::saturating_add);
-        (book.totals().0, bound)
+        (allocations.totals().0, bound)
     }
 
     /// Watches the devices until the guard is dropped, and tells of instances that are concerned.
@@ -303,7 +323,9 @@ impl Devices {
                         reason,
                         instances: affected.instances,
                     }),
-                    Err(failure) => error!(%device, %failure, "the book could not be written"),
+                    Err(failure) => {
+                        error!(%device, %failure, "the allocation table could not be written")
+                    }
                 }
             }
         }
@@ -317,7 +339,7 @@ impl Devices {
                 error!(devices = ?affected.devices, "devices are gone or smaller; instances lose their slices");
                 report(Event::Lost(affected.instances));
             }
-            Err(failure) => error!(%failure, "the book could not be written"),
+            Err(failure) => error!(%failure, "the allocation table could not be written"),
         }
     }
 }
@@ -331,30 +353,33 @@ fn listen(discovery: &dyn Discovery, stop: &AtomicBool, sender: &mpsc::Sender<He
 }
 
 impl Shared {
-    fn book(&self) -> MutexGuard<'_, Book> {
-        // A change is made on a copy, so a panic leaves the book whole.
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn allocations(&self) -> MutexGuard<'_, AllocationTable> {
+        // A change is made on a copy, so a panic leaves the allocation table whole.
+        self.allocations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes a change: on disk first.
     fn change<T>(
         &self,
-        change: impl FnOnce(&mut Book) -> Result<T, BindError>,
+        change: impl FnOnce(&mut AllocationTable) -> Result<T, BindError>,
     ) -> Result<T, BindError> {
-        let mut book = self.book();
-        let before = book.to_saved(&self.boot);
-        let mut next = book.clone();
+        let mut allocations = self.allocations();
+        let before = allocations.to_saved(&self.boot);
+        let mut next = allocations.clone();
         let value = change(&mut next)?;
         let saved = next.to_saved(&self.boot);
         if saved != before {
             self.save(&saved)?;
         }
-        *book = next;
-        self.metrics.show(&book.status(), book.lost().count());
+        *allocations = next;
+        self.metrics
+            .show(&allocations.status(), allocations.lost().count());
         Ok(value)
     }
 
-    fn save(&self, saved: &crate::book::SavedBook) -> Result<(), StoreError> {
+    fn save(&self, saved: &crate::allocations::SavedAllocations) -> Result<(), StoreError> {
         self.store.save(saved)
     }
 }

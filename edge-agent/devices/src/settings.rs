@@ -7,7 +7,7 @@ use fdn_core::{ByteSize, DeviceId, DurationMs, MebiBytes};
 use fdn_scheduling::resource::{DeviceChoice, MemoryUnit, Score};
 use serde::{Deserialize, Serialize};
 
-use crate::book::BookOptions;
+use crate::allocations::AllocationOptions;
 use crate::discovery::Device;
 
 /// How groups of devices are compared.
@@ -196,10 +196,10 @@ impl DevicesSettings {
         }
     }
 
-    /// How the book is kept.
+    /// How the allocation table is kept.
     #[must_use]
-    pub fn book(&self) -> BookOptions {
-        BookOptions {
+    pub fn allocations(&self) -> AllocationOptions {
+        AllocationOptions {
             unit: MemoryUnit::new(self.unit.to_mebibytes()).unwrap_or(MemoryUnit::MIB_256),
             max_bindings: self.max_bindings,
             score: self.score,

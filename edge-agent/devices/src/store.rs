@@ -1,4 +1,4 @@
-//! The book on disk: one file, replaced whole, with a checksum.
+//! The allocation table on disk: one file, replaced whole, with a checksum.
 //!
 //! ```text
 //! fdn-devices 1 1f2e3d4c        form, its version, CRC-32C of all that follows the line
@@ -14,19 +14,19 @@ use std::path::{Path, PathBuf};
 
 use tracing::error;
 
-use crate::book::SavedBook;
+use crate::allocations::SavedAllocations;
 use crate::error::StoreError;
 
 /// What the first line begins with: the form and its version.
 const FORM: &str = "fdn-devices 1";
 
-/// Where the book is kept.
+/// Where the allocation table is kept.
 #[derive(Clone, Debug)]
-pub struct BookStore {
+pub struct AllocationStore {
     path: PathBuf,
 }
 
-impl BookStore {
+impl AllocationStore {
     /// The store in `folder`, which is made if it does not exist, for its owner only.
     ///
     /// # Errors
@@ -42,21 +42,21 @@ impl BookStore {
         })
     }
 
-    /// The book as it was saved last; nothing on a new node, or when the file had to be set aside.
+    /// The allocation table as it was saved last; nothing on a new node, or when the file had to be set aside.
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn load(&self) -> Result<Option<SavedBook>, StoreError> {
-        let octets = match fs::read(&self.path) {
-            Ok(octets) => octets,
+    pub fn load(&self) -> Result<Option<SavedAllocations>, StoreError> {
+        let bytes = match fs::read(&self.path) {
+            Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(self.failed(error)),
         };
-        let reason = match parse(&octets) {
+        let reason = match parse(&bytes) {
             Ok(saved) => return Ok(Some(saved)),
             Err(reason) => reason,
         };
-        error!(path = %self.path.display(), reason, "the book of devices is set aside; it is made anew from what runs");
+        error!(path = %self.path.display(), reason, "the allocation table of devices is set aside; it is made anew from what runs");
         fs::rename(&self.path, self.path.with_extension("book.unreadable"))
             .map_err(|e| self.failed(e))?;
         Ok(None)
@@ -66,7 +66,7 @@ impl BookStore {
     ///
     /// # Errors
     /// When the disk fails; what was saved before is still there.
-    pub fn save(&self, saved: &SavedBook) -> Result<(), StoreError> {
+    pub fn save(&self, saved: &SavedAllocations) -> Result<(), StoreError> {
         let fresh = self.path.with_extension("book.new");
         let write = || {
             let body = serde_json::to_vec(saved)?;
@@ -98,10 +98,10 @@ impl BookStore {
     }
 }
 
-fn parse(octets: &[u8]) -> Result<SavedBook, String> {
-    let end = octets.iter().position(|octet| *octet == b'\n');
+fn parse(bytes: &[u8]) -> Result<SavedAllocations, String> {
+    let end = bytes.iter().position(|byte| *byte == b'\n');
     let end = end.ok_or("it has no first line")?;
-    let (line, body) = (&octets[..end], &octets[end + 1..]);
+    let (line, body) = (&bytes[..end], &bytes[end + 1..]);
     let line = std::str::from_utf8(line).map_err(|_| "its first line is no text")?;
     let sum = line
         .strip_prefix(FORM)
@@ -116,32 +116,32 @@ fn parse(octets: &[u8]) -> Result<SavedBook, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::book::Book;
+    use crate::allocations::AllocationTable;
     use crate::settings::{DevicesSettings, SimulatedGroup};
 
-    fn saved() -> SavedBook {
-        let mut book = Book::new(DevicesSettings::default().book());
+    fn saved() -> SavedAllocations {
+        let mut allocations = AllocationTable::new(DevicesSettings::default().allocations());
         let group = SimulatedGroup {
             count: 2,
             ..SimulatedGroup::default()
         };
-        book.inventory(group.devices()).expect("devices");
-        book.to_saved("boot-1")
+        allocations.inventory(group.devices()).expect("devices");
+        allocations.to_saved("boot-1")
     }
 
     #[test]
     fn what_was_saved_comes_back() {
         let folder = tempfile::tempdir().expect("folder");
-        let store = BookStore::open(&folder.path().join("deep/state")).expect("store");
+        let store = AllocationStore::open(&folder.path().join("deep/state")).expect("store");
         assert_eq!(store.load().expect("nothing yet"), None);
         store.save(&saved()).expect("saved");
         assert_eq!(store.load().expect("read"), Some(saved()));
     }
 
     #[test]
-    fn every_changed_octet_is_noticed() {
+    fn every_changed_byte_is_noticed() {
         let folder = tempfile::tempdir().expect("folder");
-        let store = BookStore::open(folder.path()).expect("store");
+        let store = AllocationStore::open(folder.path()).expect("store");
         store.save(&saved()).expect("saved");
         let good = fs::read(store.path()).expect("file");
         for at in (0..good.len()).step_by(7) {
@@ -149,8 +149,8 @@ mod tests {
             bad[at] ^= 0x20;
             fs::write(store.path(), &bad).expect("written");
             // Upper and lower case of the checksum mean the same.
-            let same = parse(&bad).is_ok_and(|book| book == saved());
-            assert_eq!(store.load().expect("read").is_some(), same, "octet {at}");
+            let same = parse(&bad).is_ok_and(|allocations| allocations == saved());
+            assert_eq!(store.load().expect("read").is_some(), same, "byte {at}");
             assert_eq!(store.path().exists(), same);
         }
         for cut in [0, 5, 30, good.len() - 1] {

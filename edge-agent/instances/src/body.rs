@@ -26,7 +26,7 @@ pub type Request = http::Request<Body>;
 /// What an instance answered.
 pub type Response = http::Response<Body>;
 
-/// A body without octets.
+/// A body without bytes.
 #[must_use]
 pub fn empty_body() -> Body {
     Empty::new()
@@ -34,10 +34,10 @@ pub fn empty_body() -> Body {
         .boxed_unsync()
 }
 
-/// A body of these octets.
+/// A body of these bytes.
 #[must_use]
-pub fn full_body(octets: impl Into<Bytes>) -> Body {
-    Full::new(octets.into())
+pub fn full_body(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into())
         .map_err(|never: Infallible| match never {})
         .boxed_unsync()
 }

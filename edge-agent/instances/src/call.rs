@@ -12,7 +12,7 @@ use crate::body::Request;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallFailure {
-    /// No octet of the request was handed to the instance: it is not there, refused the connection, or is paused. The
+    /// No byte of the request was handed to the instance: it is not there, refused the connection, or is paused. The
     /// request comes back whole and may be given to another instance.
     #[error("the request was not handed to the instance: {reason}")]
     NotSent {
@@ -66,13 +66,13 @@ impl CallFailure {
 /// A call that is given up need not be over: many servers work on after their client has left. A runtime that can see how long
 /// takes it out of the request and drops it then; with any other it goes with the request.
 #[derive(Clone, Debug)]
-pub struct CallHold(watch::Sender<()>);
+pub struct CallGuard(watch::Sender<()>);
 
-/// The other side of a [`CallHold`].
+/// The other side of a [`CallGuard`].
 #[derive(Debug)]
 pub struct CallOver(watch::Receiver<()>);
 
-impl CallHold {
+impl CallGuard {
     /// For one request.
     #[must_use]
     pub fn new() -> (Self, CallOver) {

@@ -34,7 +34,7 @@ pub trait Instance: Send + Sync + fmt::Debug {
     ///
     /// Concurrent calls are allowed without a bound of its own: the caller keeps to [`Description::concurrency`]. There is
     /// no timeout here; dropping the future, or the response's body, cancels the call: the instance is told, and a
-    /// [`crate::CallHold`] among the request's extensions says when it is over. A response body that is cut short by the
+    /// [`crate::CallGuard`] among the request's extensions says when it is over. A response body that is cut short by the
     /// instance's end ends with an error, never as if it were whole.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ mod state;
 pub mod wasm;
 
 pub use body::{Body, BoxError, Request, Response, empty_body, full_body};
-pub use call::{CallFailure, CallHold, CallOver};
+pub use call::{CallFailure, CallGuard, CallOver};
 pub use error::{InstanceError, RuntimeError, StartError};
 pub use instance::Instance;
 pub use link::LinkLimits;

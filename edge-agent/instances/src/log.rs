@@ -12,12 +12,12 @@ use crate::spec::Description;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogLimits {
-    /// Octets of one line; the rest of a longer one is dropped.
+    /// Bytes of one line; the rest of a longer one is dropped.
     pub line: usize,
     /// Lines kept.
     pub lines: usize,
-    /// Octets of all kept lines together.
-    pub octets: usize,
+    /// Bytes of all kept lines together.
+    pub bytes: usize,
 }
 
 impl Default for LogLimits {
@@ -25,7 +25,7 @@ impl Default for LogLimits {
         Self {
             line: 4096,
             lines: 100,
-            octets: 64 << 10,
+            bytes: 64 << 10,
         }
     }
 }
@@ -63,7 +63,7 @@ pub struct LogTail {
 #[derive(Debug, Default)]
 struct State {
     lines: VecDeque<LogLine>,
-    octets: usize,
+    bytes: usize,
     /// The unfinished lines of standard output and standard error.
     partial: [Vec<u8>; 2],
 }
@@ -81,7 +81,7 @@ impl LogTail {
     /// Takes a piece of output and calls `each` for every line that it completes.
     pub fn write(&self, stream: LogStream, piece: &[u8], mut each: impl FnMut(&LogLine)) {
         let mut state = self.lock();
-        for part in piece.split_inclusive(|octet| *octet == b'\n') {
+        for part in piece.split_inclusive(|byte| *byte == b'\n') {
             let (text, ends) = match part.split_last() {
                 Some((b'\n', text)) => (text, true),
                 _ => (part, false),
@@ -129,17 +129,16 @@ impl LogTail {
 }
 
 impl State {
-    fn keep(&mut self, stream: LogStream, octets: &[u8], limits: &LogLimits) -> &LogLine {
-        let octets = octets.strip_suffix(b"\r").unwrap_or(octets);
-        let text = String::from_utf8_lossy(octets).into_owned();
-        self.octets += text.len();
+    fn keep(&mut self, stream: LogStream, bytes: &[u8], limits: &LogLimits) -> &LogLine {
+        let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        self.bytes += text.len();
         self.lines.push_back(LogLine { stream, text });
         // The newest line stays, however small the limits are.
-        while self.lines.len() > 1
-            && (self.lines.len() > limits.lines || self.octets > limits.octets)
+        while self.lines.len() > 1 && (self.lines.len() > limits.lines || self.bytes > limits.bytes)
         {
             if let Some(oldest) = self.lines.pop_front() {
-                self.octets -= oldest.text.len();
+                self.bytes -= oldest.text.len();
             }
         }
         self.lines.back().expect("a line was pushed just now")
@@ -172,21 +171,21 @@ mod tests {
         #[test]
         fn bounds_hold_and_the_last_lines_are_kept(
             lines in prop::collection::vec("[a-z]{0,30}", 0..60),
-            line in 1usize..20, count in 1usize..20, octets in 20usize..200, cut in 1usize..17,
+            line in 1usize..20, count in 1usize..20, bytes in 20usize..200, cut in 1usize..17,
         ) {
-            let tail = LogTail::new(LogLimits { line, lines: count, octets });
+            let tail = LogTail::new(LogLimits { line, lines: count, bytes });
             let whole: String = lines.iter().map(|l| format!("{l}\n")).collect();
             for piece in whole.as_bytes().chunks(cut) {
                 tail.write(LogStream::Stdout, piece, |_| {});
             }
             let kept = texts(&tail);
             prop_assert!(kept.len() <= count);
-            prop_assert!(kept.iter().map(String::len).sum::<usize>() <= octets);
+            prop_assert!(kept.iter().map(String::len).sum::<usize>() <= bytes);
             let expected: Vec<String> = lines.iter().map(|l| l.chars().take(line).collect()).collect();
             prop_assert!(expected.ends_with(&kept));
             let longer = expected.len().checked_sub(kept.len() + 1).map(|from| &expected[from..]);
             if let Some(longer) = longer {
-                let too_long = longer.len() > count || longer.iter().map(String::len).sum::<usize>() > octets;
+                let too_long = longer.len() > count || longer.iter().map(String::len).sum::<usize>() > bytes;
                 prop_assert!(too_long, "{kept:?} could hold one line more");
             }
         }

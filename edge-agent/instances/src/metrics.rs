@@ -163,8 +163,8 @@ impl Metrics {
         self.ahead_starts.with_label_values(&[result]).inc();
     }
 
-    pub(crate) fn images(&self, octets: u64) {
-        self.images.set(i64::try_from(octets).unwrap_or(i64::MAX));
+    pub(crate) fn images(&self, bytes: u64) {
+        self.images.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     pub(crate) fn image_removed(&self) {

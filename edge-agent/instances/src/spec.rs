@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::log::LogLimits;
 
-/// The octets that an instance runs, and where to have them from.
+/// The bytes that an instance runs, and where to have them from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     /// Of the registry's manifest, of the archive file, or of the component.
@@ -38,7 +38,7 @@ pub enum ImageSource {
     /// An archive that was uploaded and lies in the node's artifact cache: what `docker save` writes, or an OCI layout, as a
     /// tar file, which may be compressed.
     Archive {
-        /// The file; its octets have been checked against the digest by the cache.
+        /// The file; its bytes have been checked against the digest by the cache.
         path: PathBuf,
     },
     /// A WebAssembly component, compiled on this node.

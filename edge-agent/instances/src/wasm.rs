@@ -36,11 +36,11 @@ pub struct WasmRuntime {
     engine: Engine,
     sink: Arc<dyn LogSink>,
     metrics: Metrics,
-    book: Arc<Mutex<Book>>,
+    registry: Arc<Mutex<Registry>>,
 }
 
 #[derive(Default)]
-struct Book {
+struct Registry {
     instances: BTreeMap<InstanceId, Arc<WasmInstance>>,
     /// Loaded once for all instances of a file; unloaded with the last.
     functions: BTreeMap<PathBuf, Weak<Function>>,
@@ -50,13 +50,13 @@ impl fmt::Debug for WasmRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WasmRuntime")
             .field("owner", &self.owner)
-            .field("instances", &lock(&self.book).instances.len())
+            .field("instances", &lock(&self.registry).instances.len())
             .finish_non_exhaustive()
     }
 }
 
-fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
-    book.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(registry: &Mutex<Registry>) -> MutexGuard<'_, Registry> {
+    registry.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl WasmRuntime {
@@ -68,14 +68,17 @@ impl WasmRuntime {
             engine,
             sink,
             metrics,
-            book: Arc::default(),
+            registry: Arc::default(),
         }
     }
 
     /// The function of a compiled file.
     async fn load(&self, image: &Image) -> Result<Arc<Function>, StartError> {
         let (path, _) = component(image)?;
-        let known = lock(&self.book).functions.get(path).and_then(Weak::upgrade);
+        let known = lock(&self.registry)
+            .functions
+            .get(path)
+            .and_then(Weak::upgrade);
         if let Some(function) = known {
             return Ok(function);
         }
@@ -84,10 +87,11 @@ impl WasmRuntime {
         let function = loaded
             .map_err(|error| unusable(format!("loading a component failed: {error}")))?
             .map_err(|error| load_failed(image, &error))?;
-        let mut book = lock(&self.book);
-        book.functions
+        let mut registry = lock(&self.registry);
+        registry
+            .functions
             .retain(|_, function| function.strong_count() > 0);
-        let entry = book.functions.entry(path.to_owned()).or_default();
+        let entry = registry.functions.entry(path.to_owned()).or_default();
         // Another start may have loaded it meanwhile: all share one, and so its idle sandboxes.
         if let Some(first) = entry.upgrade() {
             return Ok(first);
@@ -120,14 +124,14 @@ impl WasmRuntime {
             context,
             log,
             metrics: self.metrics.clone(),
-            book: Arc::downgrade(&self.book),
+            registry: Arc::downgrade(&self.registry),
         });
         let id = spec.description.id;
-        let mut book = lock(&self.book);
-        if book.instances.contains_key(&id) {
+        let mut registry = lock(&self.registry);
+        if registry.instances.contains_key(&id) {
             return Err(StartError::Exists { id });
         }
-        book.instances.insert(id, instance.clone());
+        registry.instances.insert(id, instance.clone());
         self.metrics.alive(Kind::Wasm, 1);
         Ok(instance)
     }
@@ -218,8 +222,8 @@ impl Runtime for WasmRuntime {
 
     /// Nothing outlives the process: what this object runs.
     async fn adopt(&self) -> Result<Vec<Arc<dyn Instance>>, RuntimeError> {
-        let book = lock(&self.book);
-        let running = book.instances.values().cloned();
+        let registry = lock(&self.registry);
+        let running = registry.instances.values().cloned();
         Ok(running.map(|i| i as Arc<dyn Instance>).collect())
     }
 
@@ -236,7 +240,7 @@ struct WasmInstance {
     context: CallContext,
     log: Arc<Output>,
     metrics: Metrics,
-    book: Weak<Mutex<Book>>,
+    registry: Weak<Mutex<Registry>>,
 }
 
 impl fmt::Debug for WasmInstance {
@@ -324,8 +328,8 @@ impl Instance for WasmInstance {
             self.metrics.alive(Kind::Wasm, -1);
             // Idle sandboxes hold memory that this instance no longer reserves.
             self.function.drop_idle();
-            if let Some(book) = self.book.upgrade() {
-                lock(&book).instances.remove(&self.log.description.id);
+            if let Some(registry) = self.registry.upgrade() {
+                lock(&registry).instances.remove(&self.log.description.id);
             }
         }
         Ok(exit)

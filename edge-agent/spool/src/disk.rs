@@ -12,7 +12,7 @@ pub trait DiskFile: Send + Sync + 'static {
     ///
     /// # Errors
     /// The disk's.
-    fn append(&self, octets: &[u8]) -> io::Result<()>;
+    fn append(&self, bytes: &[u8]) -> io::Result<()>;
 
     /// Returns when everything that was written would survive a loss of power.
     ///
@@ -44,7 +44,7 @@ pub trait Disk: Send + Sync + 'static {
     /// The disk's.
     fn open(&self, name: &str) -> io::Result<Self::File>;
 
-    /// All octets of a file.
+    /// All bytes of a file.
     ///
     /// # Errors
     /// The disk's.
@@ -101,9 +101,9 @@ impl Folder {
 }
 
 impl DiskFile for File {
-    fn append(&self, octets: &[u8]) -> io::Result<()> {
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
         let mut file = self;
-        file.write_all(octets)
+        file.write_all(bytes)
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -30,7 +30,7 @@ pub enum SpoolError {
         source: io::Error,
     },
     /// The record is larger than any record can be, which is a bug.
-    #[error("a record of {0} octets is too large for the usage spool")]
+    #[error("a record of {0} bytes is too large for the usage spool")]
     TooLarge(usize),
     /// The spool is being closed.
     #[error("the usage spool is closed")]

@@ -9,7 +9,7 @@
 
 /// What a segment begins with: the form and its version.
 pub const HEADER: [u8; 8] = *b"FDNUSE\x01\x00";
-/// Octets before a payload.
+/// Bytes before a payload.
 const PREFIX: usize = 8;
 /// The largest frame that is written. A record is a few names of 63 letters and a few numbers.
 pub const MAX: usize = 1408;
@@ -46,13 +46,13 @@ pub struct Scan<'a> {
 
 /// Reads a segment up to its end or the first frame that is not whole.
 #[must_use]
-pub fn scan(octets: &[u8]) -> Scan<'_> {
+pub fn scan(bytes: &[u8]) -> Scan<'_> {
     let mut payloads = Vec::new();
-    if !octets.starts_with(&HEADER) {
+    if !bytes.starts_with(&HEADER) {
         return Scan { payloads, end: 0 };
     }
     let mut end = HEADER.len();
-    while let Some(payload) = first(&octets[end..]) {
+    while let Some(payload) = first(&bytes[end..]) {
         payloads.push(payload);
         end += PREFIX + payload.len();
     }
@@ -60,8 +60,8 @@ pub fn scan(octets: &[u8]) -> Scan<'_> {
 }
 
 /// The payload of the frame that this begins with, if it is whole.
-fn first(octets: &[u8]) -> Option<&[u8]> {
-    let (length, rest) = octets.split_first_chunk::<4>()?;
+fn first(bytes: &[u8]) -> Option<&[u8]> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
     let (given, rest) = rest.split_first_chunk::<4>()?;
     let size = usize::try_from(u32::from_le_bytes(*length)).ok()?;
     if size == 0 || size + PREFIX > READ_MAX {
@@ -110,16 +110,16 @@ mod tests {
         let longest = vec![b'l'; READ_MAX - PREFIX];
         for long in [vec![b'l'; MAX], longest] {
             assert_eq!(encode(&long), None, "this release writes none");
-            let mut octets = segment(&[b"before".to_vec()]);
-            octets.extend(frame(&long));
-            octets.extend(frame(b"after"));
-            let scan = scan(&octets);
+            let mut bytes = segment(&[b"before".to_vec()]);
+            bytes.extend(frame(&long));
+            bytes.extend(frame(b"after"));
+            let scan = scan(&bytes);
             assert_eq!(scan.payloads, [&b"before"[..], &long[..], &b"after"[..]]);
-            assert_eq!(scan.end, octets.len());
+            assert_eq!(scan.end, bytes.len());
         }
-        let mut octets = segment(&[]);
-        octets.extend(frame(&vec![b'l'; READ_MAX]));
-        assert_eq!(scan(&octets).payloads, [&b""[..]; 0]);
+        let mut bytes = segment(&[]);
+        bytes.extend(frame(&vec![b'l'; READ_MAX]));
+        assert_eq!(scan(&bytes).payloads, [&b""[..]; 0]);
     }
 
     #[test]
@@ -170,7 +170,7 @@ mod tests {
             call: Some(facts),
         };
         let json = serde_json::to_vec(&record).expect("JSON");
-        assert!(encode(&json).is_some(), "{} octets", json.len());
+        assert!(encode(&json).is_some(), "{} bytes", json.len());
     }
 
     proptest! {

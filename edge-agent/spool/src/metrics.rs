@@ -12,11 +12,11 @@ pub struct SpoolMetrics {
     pub refused: IntCounter,
     /// Writes and syncs that the disk failed.
     pub failures: IntCounterVec,
-    /// Octets on disk.
+    /// Bytes on disk.
     pub bytes: IntGauge,
     /// The bound of that.
     pub limit: IntGauge,
-    /// Octets of calls that were handed over and are kept to be searched.
+    /// Bytes of calls that were handed over and are kept to be searched.
     pub log_bytes: IntGauge,
     /// The bound of that.
     pub log_limit: IntGauge,
@@ -80,11 +80,11 @@ impl SpoolMetrics {
                 "Writes and syncs that the disk failed.",
                 "what",
             )?,
-            bytes: gauge("spool_bytes", "Octets in the spool.")?,
+            bytes: gauge("spool_bytes", "Bytes in the spool.")?,
             limit: gauge("spool_limit_bytes", "The bound of the spool.")?,
             log_bytes: gauge(
                 "log_bytes",
-                "Octets of calls that were handed over and are kept to be searched.",
+                "Bytes of calls that were handed over and are kept to be searched.",
             )?,
             log_limit: gauge("log_limit_bytes", "The bound of what is kept of calls.")?,
             waiting: gauge(

@@ -14,7 +14,7 @@ use crate::frame;
 use crate::log::begun;
 use crate::spool::Spool;
 
-/// Octets of a record before the name of its app, at most.
+/// Bytes of a record before the name of its app, at most.
 const HEAD: usize = 64;
 
 /// What was found.
@@ -103,10 +103,10 @@ impl Spool {
                 break;
             }
             newer = begun(id);
-            let Some(octets) = self.look(id)? else {
+            let Some(bytes) = self.look(id)? else {
                 continue;
             };
-            for payload in frame::scan(&octets).payloads.into_iter().rev() {
+            for payload in frame::scan(&bytes).payloads.into_iter().rev() {
                 search.look(payload);
             }
         }

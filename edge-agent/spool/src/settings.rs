@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::frame;
 
-/// What an answer waits for before its last octet is sent.
+/// What an answer waits for before its last byte is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerAfter {

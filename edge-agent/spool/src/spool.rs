@@ -64,7 +64,7 @@ struct Shared {
 struct Room {
     /// Calls that have room.
     places: AtomicU64,
-    /// Octets on disk. Changed under the lock.
+    /// Bytes on disk. Changed under the lock.
     used: AtomicU64,
     /// Whether the spool is closed or its disk has failed. Changed under the lock.
     is_shut: AtomicBool,
@@ -74,7 +74,7 @@ impl Room {
     /// What a call may write: two records at most, of which each may begin a segment of its own.
     const PLACE: u64 = 2 * (frame::MAX + frame::HEADER.len()) as u64;
 
-    /// Takes room for a call, if there is some below `limit` octets.
+    /// Takes room for a call, if there is some below `limit` bytes.
     fn take(&self, limit: u64) -> bool {
         // Counted before it is looked at, so that two calls cannot both have the last room.
         let places = self.places.fetch_add(1, Ordering::AcqRel) + 1;
@@ -130,7 +130,7 @@ impl Spool {
             warn!(
                 records = recovered.records,
                 segments = recovered.segments,
-                torn_octets = recovered.torn,
+                torn_bytes = recovered.torn,
                 "the usage spool was not closed; its last records are kept, and what was torn off is cut"
             );
         }
@@ -203,7 +203,7 @@ impl Spool {
         self.shared.lock().log.is_empty()
     }
 
-    /// Octets on disk.
+    /// Bytes on disk.
     #[must_use]
     pub fn used(&self) -> ByteSize {
         ByteSize::from_bytes(self.shared.lock().log.used())
@@ -253,7 +253,7 @@ impl Spool {
         self.shared.lock().log.segments()
     }
 
-    /// The octets of a segment; nothing if it is gone. Blocks.
+    /// The bytes of a segment; nothing if it is gone. Blocks.
     pub(crate) fn look(&self, id: BatchId) -> std::io::Result<Option<Vec<u8>>> {
         Log::look(&*self.shared.disk, id)
     }

@@ -236,12 +236,12 @@ impl Sink for ToReceiver {
         let Batch::Sums(batch) = batch else {
             return Err(DeliverError::Never("records".to_owned()));
         };
-        let octets = serde_json::to_vec(batch).expect("a batch is JSON");
+        let bytes = serde_json::to_vec(batch).expect("a batch is JSON");
         let address = self.0;
         let sent = tokio::task::spawn_blocking(move || -> std::io::Result<()> {
             let mut stream = TcpStream::connect(address)?;
-            stream.write_all(&(octets.len() as u64).to_le_bytes())?;
-            stream.write_all(&octets)?;
+            stream.write_all(&(bytes.len() as u64).to_le_bytes())?;
+            stream.write_all(&bytes)?;
             stream.read_exact(&mut [0])
         });
         let later = |e: &dyn std::fmt::Display| DeliverError::Later(e.to_string());
@@ -278,9 +278,9 @@ fn receiver(stored: Arc<Mutex<Stored>>, seed: u64) -> SocketAddr {
 fn take(mut stream: TcpStream, stored: &Mutex<Stored>, lose: bool) -> std::io::Result<()> {
     let mut length = [0; 8];
     stream.read_exact(&mut length)?;
-    let mut octets = vec![0; usize::try_from(u64::from_le_bytes(length)).expect("a length")];
-    stream.read_exact(&mut octets)?;
-    let batch: UsageSums = serde_json::from_slice(&octets).expect("a batch");
+    let mut bytes = vec![0; usize::try_from(u64::from_le_bytes(length)).expect("a length")];
+    stream.read_exact(&mut bytes)?;
+    let batch: UsageSums = serde_json::from_slice(&bytes).expect("a batch");
     let mut stored = stored.lock().expect("lock");
     match stored.batches.get(&batch.batch) {
         Some(before) => {
@@ -452,7 +452,7 @@ fn test(mode: &str, seed: u64, kills: u64, kill: impl Fn(&mut StdRng) -> Kill) -
     }
     drain(&path, mode, receiver);
     let stored = stored.lock().expect("lock");
-    // How often each call counts in all, and with how many octets: as many as its last record says.
+    // How often each call counts in all, and with how many bytes: as many as its last record says.
     let mut counted = BTreeMap::<u64, (i64, i64)>::new();
     for sum in stored.batches.values().flatten() {
         let (calls, egress) = counted.entry(sum.version.get().into()).or_default();

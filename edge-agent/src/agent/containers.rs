@@ -81,7 +81,8 @@ impl Shared {
         let ledger = Arc::clone(&self.ledger);
         let local = LocalPlacer::new(runtime, ledger, start_timeout);
         let instances = &self.settings.instances;
-        let local = local.with_app_share(self.settings.admission.app_share);
+        let admission = &self.settings.admission;
+        let local = local.with_shares(admission.app_share, admission.tenant_share);
         let local = local.with_devices(self.devices.clone()).with_standby(
             instances.standby,
             instances.resume_timeout.as_duration(),
@@ -114,6 +115,7 @@ impl Shared {
             settings: self.settings.instances,
             scale: self.settings.scale,
             app_share: self.settings.admission.app_share,
+            tenant_share: self.settings.admission.tenant_share,
             metrics: self.metrics.instances.clone(),
         };
         let (instances, task) = Instances::start(parts, self.stop.clone())?;

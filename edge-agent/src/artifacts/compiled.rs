@@ -127,7 +127,7 @@ impl CompiledSource {
         }
     }
 
-    /// The next octets of an answer; `None` at its end.
+    /// The next bytes of an answer; `None` at its end.
     async fn next_piece(&self, body: &mut Body) -> Result<Option<Bytes>, NotTaken> {
         let broken = NotTaken::Fetch;
         loop {
@@ -135,8 +135,8 @@ impl CompiledSource {
             let next = next.map_err(|_| broken(format!("nothing came for {:?}", self.silence)))?;
             let Some(frame) = next else { return Ok(None) };
             let frame = frame.map_err(|error| broken(error.to_string()))?;
-            if let Ok(octets) = frame.into_data() {
-                return Ok(Some(octets));
+            if let Ok(bytes) = frame.into_data() {
+                return Ok(Some(bytes));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Fetching an artifact from the controller: in pieces, continued where it broke off, checked before it is kept.
 //!
 //! `GET /edge/v1/artifacts/{digest}`, over the node's connection to a controller, with a `Range` (RFC 9110, section 14) once part of it is here. Artifacts never change, so a
-//! range needs no validator. The octets are hashed as they arrive; only a file with the right digest gets its final name.
+//! range needs no validator. The bytes are hashed as they arrive; only a file with the right digest gets its final name.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -92,7 +92,7 @@ impl Partial {
     async fn append(&mut self, bytes: &[u8]) -> Result<(), PrepareError> {
         let length = self.length + bytes.len() as u64;
         if length > self.size {
-            return Err(self.corrupt(format!("more than its {} octets came", self.size)));
+            return Err(self.corrupt(format!("more than its {} bytes came", self.size)));
         }
         self.file
             .write_all(bytes)
@@ -170,17 +170,17 @@ impl Fetcher {
             let next = next.map_err(|_| broken(format!("nothing came for {:?}", self.silence)))?;
             let Some(frame) = next else { break };
             let frame = frame.map_err(|error| broken(error.to_string()))?;
-            let Ok(octets) = frame.into_data() else {
+            let Ok(bytes) = frame.into_data() else {
                 continue;
             };
-            partial.append(&octets).await.map_err(|error| match error {
+            partial.append(&bytes).await.map_err(|error| match error {
                 PrepareError::Disk { .. } => Failure::GiveUp(error),
                 error => Failure::Again(error),
             })?;
         }
         if partial.length < partial.size {
             return Err(broken(format!(
-                "it ended after {} of {} octets",
+                "it ended after {} of {} bytes",
                 partial.length, partial.size
             )));
         }

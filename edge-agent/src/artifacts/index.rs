@@ -96,13 +96,13 @@ impl Index {
         self.entries.remove(&key);
     }
 
-    /// Octets of all files.
+    /// Bytes of all files.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.entries.values().map(|entry| entry.size).sum()
     }
 
-    /// Octets of the files that are needed.
+    /// Bytes of the files that are needed.
     #[must_use]
     pub fn needed_size(&self) -> u64 {
         self.entries
@@ -112,7 +112,7 @@ impl Index {
             .sum()
     }
 
-    /// Reserves room for `wanted` octets and returns what must be deleted for it, already taken out of the index.
+    /// Reserves room for `wanted` bytes and returns what must be deleted for it, already taken out of the index.
     ///
     /// # Errors
     /// [`Full`] when what may be given up is too little; nothing is changed then.

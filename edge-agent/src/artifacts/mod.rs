@@ -203,7 +203,7 @@ impl Inner {
     }
 
     fn show(&self) {
-        let gauge = |octets: u64| i64::try_from(octets).unwrap_or(i64::MAX);
+        let gauge = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         let (size, needed) = {
             let state = self.state();
             (state.index.size(), state.index.needed_size())
@@ -235,7 +235,7 @@ impl Inner {
         }
     }
 
-    /// Makes room for `size` octets, or says why not.
+    /// Makes room for `size` bytes, or says why not.
     fn reserve(&self, size: u64) -> Result<Reserved<'_>, PrepareError> {
         let victims = self.state().index.reserve(size).map_err(|full| {
             self.parts.metrics.cache_full.inc();
@@ -306,7 +306,7 @@ impl Inner {
         }
         if size > self.parts.artifact_limit.as_bytes() {
             return Err(PrepareError::Spec(format!(
-                "the component has {size} octets, cache.artifact_limit is {}",
+                "the component has {size} bytes, cache.artifact_limit is {}",
                 self.parts.artifact_limit
             )));
         }

@@ -26,11 +26,11 @@ fn due(view: &FleetView, done: Revision) -> Vec<(DeviceId, Revision)> {
 
 /// Up to which revision everything was done before; nothing on a new node.
 fn read(path: &Path) -> Revision {
-    let octets = match std::fs::read(path) {
-        Ok(octets) => octets,
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
         Err(_) => return Revision(0),
     };
-    serde_json::from_slice(&octets).unwrap_or_else(|error| {
+    serde_json::from_slice(&bytes).unwrap_or_else(|error| {
         warn!(path = %path.display(), %error, "it is not known which devices were put back into service; it is done again");
         Revision(0)
     })
@@ -78,8 +78,8 @@ fn put_back(devices: &Devices, due: &[(DeviceId, Revision)], path: &Path, newest
         }
     }
     // Written afterwards: if it is lost, the same is done once more.
-    let octets = serde_json::to_vec(&newest).unwrap_or_default();
-    if let Err(failure) = disk::replace(path, &octets) {
+    let bytes = serde_json::to_vec(&newest).unwrap_or_default();
+    if let Err(failure) = disk::replace(path, &bytes) {
         error!(%failure, "it is not kept which devices were put back into service");
     }
 }

@@ -46,7 +46,7 @@ impl Fleet {
         let path = folder.join("fleet.json");
         let serial = tls.certificate.as_deref().map(serial).transpose()?;
         let desired = match std::fs::read(&path) {
-            Ok(octets) => serde_json::from_slice::<FleetDesired>(&octets).unwrap_or_else(|error| {
+            Ok(bytes) => serde_json::from_slice::<FleetDesired>(&bytes).unwrap_or_else(|error| {
                 error!(path = %path.display(), %error, "what operators said cannot be understood and is left out");
                 FleetDesired::default()
             }),
@@ -87,11 +87,11 @@ impl Fleet {
         if desired.revision <= *kept && !again {
             return Ok(false);
         }
-        let octets = serde_json::to_vec(&desired).map_err(|e| Error::Data {
+        let bytes = serde_json::to_vec(&desired).map_err(|e| Error::Data {
             path: self.path.clone(),
             source: e.into(),
         })?;
-        disk::replace(&self.path, &octets)?;
+        disk::replace(&self.path, &bytes)?;
         self.trust(&desired.authorities)?;
         *kept = desired.revision;
         let before = self.view();
@@ -115,7 +115,7 @@ impl Fleet {
             return Ok(());
         };
         let mut desired = match std::fs::read(&self.path) {
-            Ok(octets) => serde_json::from_slice::<FleetDesired>(&octets).unwrap_or_default(),
+            Ok(bytes) => serde_json::from_slice::<FleetDesired>(&bytes).unwrap_or_default(),
             Err(_) => FleetDesired::default(),
         };
         desired.revision = *kept;
@@ -124,11 +124,11 @@ impl Fleet {
             node: self.node.clone(),
             expires_at: Timestamp(u64::MAX >> 1),
         });
-        let octets = serde_json::to_vec(&desired).unwrap_or_default();
+        let bytes = serde_json::to_vec(&desired).unwrap_or_default();
         let view = FleetView::new(&self.node, Some(serial), desired);
         tell(before.work(), view.work());
         self.view.send_replace(Arc::new(view));
-        Ok(disk::replace(&self.path, &octets)?)
+        Ok(disk::replace(&self.path, &bytes)?)
     }
 
     /// Takes note of a new certificate of this node, and of whom to trust.

@@ -65,7 +65,7 @@ struct Streaming {
     pump: Option<Pump>,
     length: Option<u64>,
     end: Option<CallEnd>,
-    /// Octets of the body so far.
+    /// Bytes of the body so far.
     sent: u64,
     /// The record that the answer waits for, and what is sent once it is safe.
     waiting: Option<(Recording, Option<Bytes>)>,
@@ -123,7 +123,7 @@ impl GatewayBody {
         })))
     }
 
-    /// The body of another gateway's answer, which accounts for the call; `permit` is given back with its last octet.
+    /// The body of another gateway's answer, which accounts for the call; `permit` is given back with its last byte.
     #[must_use]
     pub fn relayed(body: InstanceBody, length: Option<u64>, permit: Option<Arc<Permit>>) -> Self {
         Self::of(Kind::Stream(Box::new(Streaming {

@@ -11,8 +11,8 @@ use fdn_runtime::{CallStats, StatsHandle};
 
 use super::body::GatewayBody;
 use super::head::Ids;
-use super::problem::Answer;
-use crate::invocations::{Seat, Slot};
+use super::problem::ProblemResponse;
+use crate::invocations::{InFlight, Slot};
 use crate::metrics::{AppMetrics, Outcome, VersionCounts};
 use crate::peers::Way;
 use crate::policy::guard::Permit;
@@ -22,8 +22,8 @@ use crate::usage::{Meter, Pending, Progress};
 pub(super) enum Measured {
     /// By the runtime of sandboxes.
     Guest(StatsHandle),
-    /// By the gateway, of a call in an instance: the seat, and how long the head took.
-    Instance(Seat, Duration),
+    /// By the gateway, of a call in an instance: the place, and how long the head took.
+    Instance(InFlight, Duration),
     /// By the gateway, of a call that no instance has answered yet.
     Attempts(Attempts),
 }
@@ -32,7 +32,7 @@ pub(super) enum Measured {
 #[derive(Default)]
 pub(super) struct Attempts {
     /// The place in the instance that has it now, and since when.
-    current: Option<(Seat, Instant)>,
+    current: Option<(InFlight, Instant)>,
     /// What the last instance took that was lost with it and may have seen it.
     lost: Option<CallStats>,
 }
@@ -48,9 +48,9 @@ impl Attempts {
 
     /// What the present instance, or else the last one, took; nothing if none can have seen the request.
     fn stats(&self) -> Option<CallStats> {
-        let current = self.current.as_ref().map(|(seat, since)| CallStats {
+        let current = self.current.as_ref().map(|(in_flight, since)| CallStats {
             exec: since.elapsed(),
-            instance: Some(seat.instance()),
+            instance: Some(in_flight.instance()),
             reused: true,
             ..CallStats::default()
         });
@@ -68,7 +68,7 @@ pub struct CallEnd {
     /// The status of its answer, once there is one.
     status: Option<StatusCode>,
     outcome: Outcome,
-    /// Octets of the answer's body that were sent.
+    /// Bytes of the answer's body that were sent.
     egress: u64,
     /// Until the record of its end is written.
     meter: Option<Meter>,
@@ -144,10 +144,10 @@ impl CallEnd {
     pub fn stats(&self) -> CallStats {
         match &self.measured {
             Measured::Guest(stats) => stats.snapshot(),
-            Measured::Instance(seat, head) => CallStats {
-                exec: seat.taken().elapsed(),
+            Measured::Instance(in_flight, head) => CallStats {
+                exec: in_flight.taken().elapsed(),
                 first_byte: *head,
-                instance: Some(seat.instance()),
+                instance: Some(in_flight.instance()),
                 reused: true,
                 ..CallStats::default()
             },
@@ -158,17 +158,17 @@ impl CallEnd {
     /// How the room was found for the instance that was started for this call, if one was.
     pub(super) fn way(&self) -> Option<Arc<Way>> {
         match &self.measured {
-            Measured::Instance(seat, _) => seat.way(),
+            Measured::Instance(in_flight, _) => in_flight.way(),
             Measured::Guest(_) | Measured::Attempts(_) => None,
         }
     }
 
     /// The call is handed to the instance in which it has this place.
-    pub(super) fn attempt(&mut self, seat: Seat) -> Option<&mut Seat> {
+    pub(super) fn attempt(&mut self, in_flight: InFlight) -> Option<&mut InFlight> {
         let Measured::Attempts(attempts) = &mut self.measured else {
             return None;
         };
-        Some(&mut attempts.current.insert((seat, Instant::now())).0)
+        Some(&mut attempts.current.insert((in_flight, Instant::now())).0)
     }
 
     /// The instance did not answer; `seen` if it may have seen the request.
@@ -181,32 +181,35 @@ impl CallEnd {
     /// The instance answers, after so long.
     pub(super) fn attempt_answered(&mut self, head: Duration) {
         if let Measured::Attempts(attempts) = &mut self.measured
-            && let Some((seat, _)) = attempts.current.take()
+            && let Some((in_flight, _)) = attempts.current.take()
         {
             if let Some(meter) = &mut self.meter
                 && meter.is_traced()
             {
-                meter.placed(seat.way());
+                meter.placed(in_flight.way());
             }
-            self.measured = Measured::Instance(seat, head);
+            self.measured = Measured::Instance(in_flight, head);
         }
     }
 
     /// The place in the instance that has the call.
-    const fn seat_mut(&mut self) -> Option<&mut Seat> {
+    const fn in_flight_mut(&mut self) -> Option<&mut InFlight> {
         match &mut self.measured {
-            Measured::Instance(seat, _) => Some(seat),
+            Measured::Instance(in_flight, _) => Some(in_flight),
             Measured::Attempts(Attempts {
-                current: Some((seat, _)),
+                current: Some((in_flight, _)),
                 ..
-            }) => Some(seat),
+            }) => Some(in_flight),
             Measured::Guest(_) | Measured::Attempts(_) => None,
         }
     }
 
     /// Whether an instance still works on what nobody waits for any more.
     fn is_worked_on(&mut self) -> bool {
-        self.meter.is_some() && self.seat_mut().is_some_and(|seat| seat.is_worked_on())
+        self.meter.is_some()
+            && self
+                .in_flight_mut()
+                .is_some_and(|in_flight| in_flight.is_worked_on())
     }
 
     /// Whether a function can have seen the call.
@@ -215,7 +218,7 @@ impl CallEnd {
     }
 
     /// The gateway answers in the function's place. The answer waits for the record.
-    pub(super) fn failed(mut self, answer: Answer, ids: &Ids) -> Response<GatewayBody> {
+    pub(super) fn failed(mut self, answer: ProblemResponse, ids: &Ids) -> Response<GatewayBody> {
         let response = answer.respond(&ids.request);
         self.status = Some(response.status());
         let pending = self.ended(Some(Outcome::of_code(answer.code)));
@@ -225,9 +228,9 @@ impl CallEnd {
         })
     }
 
-    /// Octets of the answer's body are sent.
-    pub const fn sending(&mut self, octets: usize) {
-        self.egress += octets as u64;
+    /// Bytes of the answer's body are sent.
+    pub const fn sending(&mut self, bytes: usize) {
+        self.egress += bytes as u64;
     }
 
     /// The whole answer is about to leave although the call still runs: records what is known until now.
@@ -258,7 +261,7 @@ impl CallEnd {
     /// Leaves the call to its instance, with all that it holds, until that has let go of it. Returns the record of what is known now.
     fn works_on(&mut self) -> Option<Pending> {
         let known = self.still_runs();
-        let Some(left) = self.seat_mut().and_then(Seat::leave) else {
+        let Some(left) = self.in_flight_mut().and_then(InFlight::leave) else {
             return known;
         };
         left.keep(Self {
@@ -304,10 +307,10 @@ impl Drop for CallEnd {
             return;
         }
         let stats = self.stats();
-        if let Measured::Instance(seat, _) = &mut self.measured
+        if let Measured::Instance(in_flight, _) = &mut self.measured
             && matches!(self.outcome, Outcome::Ok | Outcome::FunctionError)
         {
-            seat.finished();
+            in_flight.finished();
         }
         if stats.instance.is_some() {
             self.metrics.ran(self.waited, stats.instantiate, stats.exec);

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::body::GatewayBody;
 use super::head;
-use super::problem::Answer;
+use super::problem::ProblemResponse;
 use super::routes::{Route, Target};
 use super::service::{Gateway, Incoming, NOT_READY, NOT_UPLOADED, left};
 use super::stage::StageRequest;
@@ -38,7 +38,7 @@ impl Gateway {
         incoming: &Incoming<'_>,
         mut payload: Payload,
         route: Arc<Route>,
-    ) -> Result<Found, Answer> {
+    ) -> Result<Found, ProblemResponse> {
         let begun = Instant::now();
         // From the first offer on it is the call's own time.
         let mut asked = Duration::ZERO;
@@ -96,7 +96,7 @@ impl Gateway {
         payload: Payload,
         route: Arc<Route>,
         deployed: Arc<Deployed>,
-    ) -> Result<Found, Answer> {
+    ) -> Result<Found, ProblemResponse> {
         let here = |payload| {
             Found::Here(
                 Arc::clone(&route),
@@ -123,7 +123,7 @@ impl Gateway {
         payload: Payload,
         (route, why): (&Route, &str),
         whom: impl FnOnce() -> Vec<Asked>,
-    ) -> Result<Offered, Answer> {
+    ) -> Result<Offered, ProblemResponse> {
         let most = incoming.body_limit(self.workflows.forward.body);
         let length = head::content_length(incoming.head.headers());
         if length.is_some_and(|length| length > most) {
@@ -173,7 +173,7 @@ impl Gateway {
         deployed: Arc<Deployed>,
         request: StageRequest,
         (left, via): (Duration, Option<NodeId>),
-    ) -> Result<Response<GatewayBody>, Answer> {
+    ) -> Result<Response<GatewayBody>, ProblemResponse> {
         if deployed.load(&self.metrics).await.is_err() {
             self.apps
                 .broken(&route.app, route.revision, deployed.digest);
@@ -209,7 +209,7 @@ impl Gateway {
         host: &str,
         metrics: &Arc<crate::metrics::AppMetrics>,
         longest: Duration,
-    ) -> Result<(Arc<Route>, Arc<Deployed>), Answer> {
+    ) -> Result<(Arc<Route>, Arc<Deployed>), ProblemResponse> {
         let _place = self.admission.hold().ok_or(NOT_READY)?;
         let _waits = metrics.waiting();
         let mut changes = self.routes.changes();

@@ -16,7 +16,7 @@ use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Uri};
 use rand::RngExt;
 
-use super::problem::Answer;
+use super::problem::ProblemResponse;
 use super::trace::{Trace, write_hex};
 
 /// The longest request id taken from a client.
@@ -144,9 +144,9 @@ pub fn to_guest(
     ids: &Ids,
     peer: &Peer,
     identity: Identity<'_>,
-) -> Result<http::Request<()>, Answer> {
+) -> Result<http::Request<()>, ProblemResponse> {
     let refused = || {
-        Answer::new(
+        ProblemResponse::new(
             ErrorCode::BadRequest,
             "this method or target cannot be handed to a function",
         )
@@ -201,7 +201,7 @@ fn headers_to_guest(head: &RequestHead, host: &str, ids: &Ids, peer: &Peer, out:
     let mut cookies = BytesMut::new();
     out.reserve(headers.len() + 6);
     for (name, value) in headers {
-        let (text, octets) = (name.as_str(), value.as_bytes());
+        let (text, bytes) = (name.as_str(), value.as_bytes());
         match text {
             "connection"
             | "keep-alive"
@@ -218,18 +218,18 @@ fn headers_to_guest(head: &RequestHead, host: &str, ids: &Ids, peer: &Peer, out:
             | header::IDENTITY
             | header::JOB
             | header::REQUEST_ID => {}
-            "x-forwarded-for" => append_list(&mut forwarded_for, b", ", octets),
+            "x-forwarded-for" => append_list(&mut forwarded_for, b", ", bytes),
             "x-forwarded-host" | "x-forwarded-proto" if !peer.trusted => {}
             "tracestate" if !ids.trace.continued => {}
             // HTTP/2 may split cookies (RFC 9113, section 8.2.3); whoever knows nothing of HTTP/2 gets one field.
             "cookie" if head.version == Version::HTTP_2 => {
-                append_list(&mut cookies, b"; ", octets);
+                append_list(&mut cookies, b"; ", bytes);
             }
             _ if bound.iter().any(|option| option.eq_ignore_ascii_case(text)) => {}
             _ => {
                 if let (Ok(name), Ok(value)) = (
                     HeaderName::from_bytes(text.as_bytes()),
-                    HeaderValue::from_bytes(octets),
+                    HeaderValue::from_bytes(bytes),
                 ) {
                     out.append(name, value);
                 }

@@ -23,13 +23,13 @@ use super::answer::{TIMING, VERSION, timing};
 use super::body::{GatewayBody, Source, drain};
 use super::end::{Attempts, CallEnd, Measured};
 use super::head;
-use super::problem::Answer;
+use super::problem::ProblemResponse;
 use super::service::{Gateway, Incoming, NOT_READY, NOT_UPLOADED, left};
 use super::upload::{Outgoing, Pump, poll_pump, upload_to_instance};
 use crate::apps::Deployed;
-use crate::invocations::instances::InstanceLane;
+use crate::invocations::instances::InstanceQueue;
 use crate::invocations::retry::{self, Failed, Tries};
-use crate::invocations::{Instances, Refused, Seat, Slot};
+use crate::invocations::{InFlight, Instances, Refused, Slot};
 use crate::peers::Way;
 
 /// A call on its way to an instance.
@@ -59,7 +59,11 @@ enum AnswerBody {
 
 impl Answered {
     /// Reads a small answer whole: an instance that is lost while it sends one has not answered yet, as far as the client can tell.
-    async fn of(response: fdn_instances::Response, seat: &Seat, small: u64) -> Result<Self, Ended> {
+    async fn of(
+        response: fdn_instances::Response,
+        in_flight: &InFlight,
+        small: u64,
+    ) -> Result<Self, Ended> {
         let (parts, body) = response.into_parts();
         if body.size_hint().exact().is_none_or(|size| size > small) {
             let body = AnswerBody::Stream(body);
@@ -72,7 +76,7 @@ impl Answered {
             }
             Err(error) => {
                 let failure = CallFailure::interrupted(error.to_string());
-                seat.failed(&failure).await;
+                in_flight.failed(&failure).await;
                 Err(Ended::Failed(failure))
             }
         }
@@ -84,7 +88,7 @@ enum Ended {
     /// By the instance.
     Failed(CallFailure),
     /// By the client's body, or the call's time.
-    Answer(Answer),
+    Answer(ProblemResponse),
 }
 
 impl Attempted {
@@ -102,7 +106,7 @@ impl Attempted {
     }
 
     /// Hands the request over and waits for the answer's head, or all of a small answer, sending the body meanwhile.
-    async fn run(&mut self, seat: &mut Seat) -> Result<Answered, Ended> {
+    async fn run(&mut self, in_flight: &mut InFlight) -> Result<Answered, Ended> {
         let request = self.request().ok_or_else(|| {
             Ended::Failed(CallFailure::interrupted(
                 "the request body was sent already",
@@ -111,25 +115,29 @@ impl Attempted {
         let pump = &mut self.pump;
         let small = self.small;
         let mut call = pin!(async {
-            let response = seat.call(request).await.map_err(Ended::Failed)?;
-            Answered::of(response, seat, small).await
+            let response = in_flight.call(request).await.map_err(Ended::Failed)?;
+            Answered::of(response, in_flight, small).await
         });
         let both = poll_fn(|cx| {
             if let Poll::Ready(result) = call.as_mut().poll(cx) {
                 return Poll::Ready(result);
             }
             if let Err(error) = poll_pump(pump, cx) {
-                return Poll::Ready(Err(Ended::Answer(Answer::of_call(error.code()))));
+                return Poll::Ready(Err(Ended::Answer(ProblemResponse::of_call(error.code()))));
             }
             Poll::Pending
         });
         timeout(left(self.deadline), both)
             .await
-            .unwrap_or_else(|_| Err(Ended::Answer(Answer::of_call(ErrorCode::FunctionTimeout))))
+            .unwrap_or_else(|_| {
+                Err(Ended::Answer(ProblemResponse::of_call(
+                    ErrorCode::FunctionTimeout,
+                )))
+            })
     }
 
     /// Whether a failed attempt is made again; else the answer.
-    fn again(&mut self, failure: CallFailure, attempts: u32) -> Result<Failed, Answer> {
+    fn again(&mut self, failure: CallFailure, attempts: u32) -> Result<Failed, ProblemResponse> {
         let code = failure.code();
         let failed = match failure {
             CallFailure::NotSent { request, .. } => {
@@ -143,7 +151,7 @@ impl Attempted {
         if self.tries.again(failed, self.idempotent, attempts) {
             Ok(failed)
         } else {
-            Err(Answer::of_call(code))
+            Err(ProblemResponse::of_call(code))
         }
     }
 }
@@ -158,9 +166,9 @@ impl Gateway {
         incoming: &Incoming<'_>,
         payload: Payload,
         deployed: &Arc<Deployed>,
-        lane: &InstanceLane,
+        queue: &InstanceQueue,
         held: Duration,
-    ) -> Result<Response<GatewayBody>, Answer> {
+    ) -> Result<Response<GatewayBody>, ProblemResponse> {
         let instances = self.instances.as_ref().ok_or(NOT_READY)?;
         let identity = incoming.identity();
         let head = head::to_guest(
@@ -190,8 +198,8 @@ impl Gateway {
             small: small.min(deployed.manifest.response_limit.as_bytes()),
         };
         let waits = deployed.metrics.waiting();
-        let seat = instances.seat(lane, deadline.into(), false).await;
-        let seat = seat.map_err(|refused| self.not_seated(refused, lane))?;
+        let in_flight = instances.acquire(queue, deadline.into(), false).await;
+        let in_flight = in_flight.map_err(|refused| self.not_acquired(refused, queue))?;
         drop(waits);
         let meter = self.meter(deployed, incoming)?;
         let slot = Slot::elsewhere(&deployed.metrics, &self.admission.busy);
@@ -201,7 +209,9 @@ impl Gateway {
             .waited(waited)
             .holding(incoming.permit())
             .counting(&deployed.counts);
-        let answered = self.attempts(instances, lane, call, seat, &mut end).await;
+        let answered = self
+            .attempts(instances, queue, call, in_flight, &mut end)
+            .await;
         let (answer, pump) = match answered {
             Ok(answered) => answered,
             // An instance may have worked for it, so it is recorded as it ended.
@@ -224,17 +234,17 @@ impl Gateway {
     async fn attempts(
         &self,
         instances: &Instances,
-        lane: &InstanceLane,
+        queue: &InstanceQueue,
         mut call: Attempted,
-        first: Seat,
+        first: InFlight,
         end: &mut CallEnd,
-    ) -> Result<(Answered, Option<Pump>), Answer> {
+    ) -> Result<(Answered, Option<Pump>), ProblemResponse> {
         let attempts = instances.settings().attempts;
         let begun = Instant::now();
         let mut next = first;
         loop {
-            let seat = end.attempt(next).ok_or(NOT_READY)?;
-            let failure = match call.run(seat).await {
+            let in_flight = end.attempt(next).ok_or(NOT_READY)?;
+            let failure = match call.run(in_flight).await {
                 Ok(answered) => {
                     end.attempt_answered(begun.elapsed());
                     return Ok((answered, call.pump));
@@ -247,16 +257,16 @@ impl Gateway {
             let failed = call.again(failure, attempts)?;
             let retries = &instances.metrics().retries;
             retries.with_label_values(&[failed.label()]).inc();
-            let seat = instances.seat(lane, call.deadline.into(), true).await;
-            next = seat.map_err(|refused| self.not_seated(refused, lane))?;
+            let in_flight = instances.acquire(queue, call.deadline.into(), true).await;
+            next = in_flight.map_err(|refused| self.not_acquired(refused, queue))?;
         }
     }
 
     /// The answer for a call that got no instance: that its instances do not start, if that is why.
-    fn not_seated(&self, refused: Refused, lane: &InstanceLane) -> Answer {
+    fn not_acquired(&self, refused: Refused, queue: &InstanceQueue) -> ProblemResponse {
         let answer = self.refused(refused);
-        if refused == Refused::Late && lane.trouble().is_some() {
-            return Answer::new(
+        if refused == Refused::Late && queue.degradation().is_some() {
+            return ProblemResponse::new(
                 ErrorCode::NotReady,
                 "the app's instances do not start; its status has the reason",
             );

@@ -15,14 +15,14 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// An answer that the gateway makes itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ProblemResponse {
     /// The code.
     pub code: ErrorCode,
     /// What happened and what to do, for the client.
     pub detail: &'static str,
 }
 
-impl Answer {
+impl ProblemResponse {
     /// The answer of a code, with the text that clients may see.
     #[must_use]
     pub const fn new(code: ErrorCode, detail: &'static str) -> Self {

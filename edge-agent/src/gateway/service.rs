@@ -1,4 +1,4 @@
-//! One request from its head to the last octet of its answer.
+//! One request from its head to the last byte of its answer.
 //!
 //! Host → route → policy → (held until the app is ready, or handed on) → body → slot → guest → record → answer. Every way out is counted once, by
 //! `CallEnd` or by `Gateway::refuse`; a call that was handed on is counted where it was served.
@@ -27,7 +27,7 @@ use super::connection::ClientConnection;
 use super::end::{CallEnd, Measured};
 use super::forward::Found;
 use super::head::{self, Identity, Ids, Peer};
-use super::problem::Answer;
+use super::problem::ProblemResponse;
 use super::routes::{Route, Routes, Target};
 use super::upload::{Pump, poll_pump, upload};
 use crate::apps::{Apps, Deployed, Sandboxes, Server};
@@ -39,18 +39,18 @@ use crate::traces::Traces;
 use crate::usage::{Known, Meter};
 use crate::workflows::{Caller, Workflows};
 
-pub(super) const NOT_READY: Answer = Answer::new(
+pub(super) const NOT_READY: ProblemResponse = ProblemResponse::new(
     ErrorCode::NotReady,
     "the app is not ready on this node yet; try again later",
 );
 
 /// There is no room for the record of another call, or the disk for it fails.
-const NO_RECORD: Answer = Answer::new(
+const NO_RECORD: ProblemResponse = ProblemResponse::new(
     ErrorCode::Overloaded,
     "the node cannot take account of another call now; try again later",
 );
 /// The call has run, and its record could not be kept.
-const RECORD_LOST: Answer = Answer::new(
+const RECORD_LOST: ProblemResponse = ProblemResponse::new(
     ErrorCode::Internal,
     "the call was run, but the node could not take account of it",
 );
@@ -113,7 +113,7 @@ impl Incoming<'_> {
     /// The answer with the headers that the app's policy adds.
     fn decorated(
         &self,
-        answered: Result<Response<GatewayBody>, Answer>,
+        answered: Result<Response<GatewayBody>, ProblemResponse>,
         route: &Route,
     ) -> Result<Response<GatewayBody>, Refusal> {
         let pass = self.pass.as_ref();
@@ -185,14 +185,14 @@ impl Incoming<'_> {
 
 /// A request that is not answered by a function: by which answer, and whose counters it goes to.
 pub(super) struct Refusal {
-    pub(super) answer: Answer,
+    pub(super) answer: ProblemResponse,
     metrics: Option<Arc<AppMetrics>>,
     /// What the app's policy adds.
     headers: Headers,
 }
 
-impl From<Answer> for Refusal {
-    fn from(answer: Answer) -> Self {
+impl From<ProblemResponse> for Refusal {
+    fn from(answer: ProblemResponse) -> Self {
         Self {
             answer,
             metrics: None,
@@ -284,7 +284,7 @@ impl Gateway {
         (arrived, job): (Instant, Option<&http::HeaderValue>),
         payload: Payload,
     ) -> Result<Response<GatewayBody>, Refusal> {
-        let host = head::host(head).ok_or(Answer::new(
+        let host = head::host(head).ok_or(ProblemResponse::new(
             ErrorCode::BadRequest,
             "the request names no host",
         ))?;
@@ -379,8 +379,8 @@ impl Gateway {
                     .await
             }
             // Boxed, so that the future of calls in sandboxes stays small.
-            Server::Instances(lane) => {
-                Box::pin(self.call_in_instance(incoming, payload, &deployed, lane, held)).await
+            Server::Instances(queue) => {
+                Box::pin(self.call_in_instance(incoming, payload, &deployed, queue, held)).await
             }
         };
         if let Err(answer) = &answered {
@@ -400,7 +400,7 @@ impl Gateway {
         &self,
         deployed: &Deployed,
         incoming: &Incoming<'_>,
-    ) -> Result<Meter, Answer> {
+    ) -> Result<Meter, ProblemResponse> {
         let known = Known {
             request: incoming.ids.request.clone(),
             trace: incoming.ids.trace.id(),
@@ -416,7 +416,7 @@ impl Gateway {
     }
 
     /// The answer for a call that was not let in.
-    pub(super) fn refused(&self, refused: Refused) -> Answer {
+    pub(super) fn refused(&self, refused: Refused) -> ProblemResponse {
         let reason = match refused {
             Refused::Full => "queue_full",
             Refused::FunctionFull => "function_full",
@@ -426,11 +426,11 @@ impl Gateway {
             Refused::TooLarge => "too_large",
         };
         self.metrics.refused.with_label_values(&[reason]).inc();
-        Answer::of_refusal(refused)
+        ProblemResponse::of_refusal(refused)
     }
 
-    fn route(&self, host: &str) -> Result<Arc<Route>, Answer> {
-        self.routes.find(host).ok_or(Answer::new(
+    fn route(&self, host: &str) -> Result<Arc<Route>, ProblemResponse> {
+        self.routes.find(host).ok_or(ProblemResponse::new(
             ErrorCode::UnknownHost,
             "no app is deployed under this host name",
         ))
@@ -480,7 +480,7 @@ impl Gateway {
         deployed: &Arc<Deployed>,
         sandboxes: &Sandboxes,
         held: Duration,
-    ) -> Result<Response<GatewayBody>, Answer> {
+    ) -> Result<Response<GatewayBody>, ProblemResponse> {
         let identity = incoming.identity();
         let request = head::to_guest(
             incoming.head,
@@ -489,7 +489,7 @@ impl Gateway {
             incoming.peer,
             identity,
         )?;
-        // From the request's arrival to the last octet; only what the app was not ready for is not the function's time.
+        // From the request's arrival to the last byte; only what the app was not ready for is not the function's time.
         let timeout_at = incoming.arrived + held + deployed.manifest.timeout.as_duration();
         let limits = (
             self.inline_body.as_bytes(),
@@ -503,13 +503,13 @@ impl Gateway {
         let (body, pump) = uploaded.await.map_err(|_| NOT_UPLOADED)??;
         let entered = self
             .admission
-            .enter(sandboxes.lane(), &deployed.metrics, || deployed.expected());
+            .enter(sandboxes.queue(), &deployed.metrics, || deployed.expected());
         let (slot, memory) = entered.await.map_err(|refused| self.refused(refused))?;
         let function = sandboxes.load(&self.metrics).await.map_err(|_| NOT_READY)?;
         let meter = self.meter(deployed, incoming)?;
         let left = left(timeout_at);
         if left.is_zero() {
-            return Err(Answer::of_call(ErrorCode::FunctionTimeout));
+            return Err(ProblemResponse::of_call(ErrorCode::FunctionTimeout));
         }
         let waited = incoming.arrived.elapsed();
         let context = deployed.context(incoming.ids.request.clone(), left, Some(memory));
@@ -538,7 +538,7 @@ fn preflight(route: &Route, headers: Headers, arrived: Instant) -> Response<Gate
 }
 
 /// The answer for a body that did not arrive.
-pub(crate) const NOT_UPLOADED: Answer = Answer::new(
+pub(crate) const NOT_UPLOADED: ProblemResponse = ProblemResponse::new(
     ErrorCode::BadRequest,
     "the request body did not arrive within the app's timeout",
 );
@@ -550,7 +550,7 @@ fn failed(failure: &CallError, end: CallEnd, ids: &Ids) -> Response<GatewayBody>
         let request = String::from_utf8_lossy(&ids.request);
         error!(%failure, %request, "a call failed in the node itself");
     }
-    end.failed(Answer::of_call(code), ids)
+    end.failed(ProblemResponse::of_call(code), ids)
 }
 
 pub(super) fn left(at: Instant) -> Duration {

@@ -10,7 +10,7 @@ use tracing::warn;
 
 use super::body::GatewayBody;
 use super::head::{Ids, Peer};
-use super::problem::Answer;
+use super::problem::ProblemResponse;
 use super::service::{Gateway, Incoming, NOT_READY};
 use crate::apps::{Deployed, Server};
 use crate::metrics::Outcome;
@@ -39,7 +39,7 @@ impl Gateway {
         deployed: &Arc<Deployed>,
         revision: Revision,
         request: StageRequest,
-    ) -> Result<Response<GatewayBody>, Answer> {
+    ) -> Result<Response<GatewayBody>, ProblemResponse> {
         let arrived = Instant::now();
         if let Err(failure) = deployed.load(&self.metrics).await {
             let (app, stage) = (&deployed.app, &deployed.stage);
@@ -71,9 +71,9 @@ impl Gateway {
                     .await
             }
             // Boxed, so that the future of calls in sandboxes stays small.
-            Server::Instances(lane) => {
+            Server::Instances(queue) => {
                 let calling =
-                    self.call_in_instance(&incoming, request.payload, deployed, lane, held);
+                    self.call_in_instance(&incoming, request.payload, deployed, queue, held);
                 Box::pin(calling).await
             }
         };

@@ -8,7 +8,7 @@ use fdn_core::api::header;
 
 use super::body::GatewayBody;
 use super::head::{self, Ids};
-use super::problem::Answer;
+use super::problem::ProblemResponse;
 use super::service::{Gateway, Incoming};
 use super::trace::Trace;
 use crate::metrics::Outcome;
@@ -29,7 +29,7 @@ impl Gateway {
         head: &RequestHead,
         ids: &Ids,
         arrived: Instant,
-        answer: &Answer,
+        answer: &ProblemResponse,
     ) {
         let Some(traced) = self.traced(&ids.trace) else {
             return;

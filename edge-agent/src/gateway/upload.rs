@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::debug;
 
-use super::problem::Answer;
+use super::problem::ProblemResponse;
 
 /// Pieces of a request body that wait between client and guest.
 const PIECES: usize = 4;
@@ -28,7 +28,7 @@ const PIECES: usize = 4;
 /// Moves the rest of a request body into the guest; fails when there is more of it than the app accepts.
 pub(super) type Pump = Pin<Box<dyn Future<Output = Result<(), CallError>>>>;
 
-/// Hands a request body over: `length` is what the client announced, up to `inline` octets are read whole first, and more than
+/// Hands a request body over: `length` is what the client announced, up to `inline` bytes are read whole first, and more than
 /// `limit` is refused.
 ///
 /// # Errors
@@ -38,7 +38,7 @@ pub(super) async fn upload(
     length: Option<u64>,
     inline: u64,
     limit: u64,
-) -> Result<(RequestBody, Option<Pump>), Answer> {
+) -> Result<(RequestBody, Option<Pump>), ProblemResponse> {
     let (first, ended) = begin(&mut payload, length, inline, limit).await?;
     if ended {
         return Ok((RequestBody::full(first), None));
@@ -47,7 +47,7 @@ pub(super) async fn upload(
     Ok((body, Some(Box::pin(pump(payload, first, sender, limit)))))
 }
 
-/// All of a request body, `limit` octets at most.
+/// All of a request body, `limit` bytes at most.
 ///
 /// # Errors
 /// When the body is larger, or the client breaks it off.
@@ -55,12 +55,12 @@ pub(crate) async fn all(
     mut payload: Payload,
     length: Option<u64>,
     limit: u64,
-) -> Result<Bytes, Answer> {
+) -> Result<Bytes, ProblemResponse> {
     if matches!(payload, Payload::None) || length == Some(0) {
         return Ok(Bytes::new());
     }
     if length.is_some_and(|length| length > limit) {
-        return Err(Answer::of_call(ErrorCode::BodyTooLarge));
+        return Err(ProblemResponse::of_call(ErrorCode::BodyTooLarge));
     }
     let (whole, _) = read_ahead(&mut payload, true, limit, limit).await?;
     Ok(whole)
@@ -74,11 +74,11 @@ pub(super) enum UpTo {
     Larger(Payload),
 }
 
-/// All of a request body, if it is `limit` octets at most.
+/// All of a request body, if it is `limit` bytes at most.
 ///
 /// # Errors
 /// When the client breaks it off.
-pub(super) async fn up_to(mut payload: Payload, limit: u64) -> Result<UpTo, Answer> {
+pub(super) async fn up_to(mut payload: Payload, limit: u64) -> Result<UpTo, ProblemResponse> {
     let mut read = BytesMut::new();
     while let Some(piece) = payload.next().await {
         read.extend_from_slice(&piece.map_err(|error| broken(&error))?);
@@ -109,7 +109,7 @@ impl Outgoing {
     }
 }
 
-/// As [`upload`], for an instance: up to `kept` octets are read whole first.
+/// As [`upload`], for an instance: up to `kept` bytes are read whole first.
 ///
 /// # Errors
 /// When the body is too large, or the client breaks it off.
@@ -118,7 +118,7 @@ pub(super) async fn upload_to_instance(
     length: Option<u64>,
     kept: u64,
     limit: u64,
-) -> Result<(Outgoing, Option<Pump>), Answer> {
+) -> Result<(Outgoing, Option<Pump>), ProblemResponse> {
     let (first, ended) = begin(&mut payload, length, kept, limit).await?;
     if ended {
         return Ok((Outgoing::Whole(first), None));
@@ -136,12 +136,12 @@ async fn begin(
     length: Option<u64>,
     whole: u64,
     limit: u64,
-) -> Result<(Bytes, bool), Answer> {
+) -> Result<(Bytes, bool), ProblemResponse> {
     if matches!(payload, Payload::None) || length == Some(0) {
         return Ok((Bytes::new(), true));
     }
     if length.is_some_and(|length| length > limit) {
-        return Err(Answer::of_call(ErrorCode::BodyTooLarge));
+        return Err(ProblemResponse::of_call(ErrorCode::BodyTooLarge));
     }
     let wait = length.is_some_and(|length| length <= whole);
     read_ahead(payload, wait, whole, limit).await
@@ -231,7 +231,7 @@ async fn read_ahead(
     wait: bool,
     inline: u64,
     limit: u64,
-) -> Result<(Bytes, bool), Answer> {
+) -> Result<(Bytes, bool), ProblemResponse> {
     let mut first: Option<Bytes> = None;
     let mut rest = BytesMut::new();
     let mut size = 0_u64;
@@ -250,7 +250,7 @@ async fn read_ahead(
                 let piece = piece.map_err(|error| broken(&error))?;
                 size += piece.len() as u64;
                 if size > limit {
-                    return Err(Answer::of_call(ErrorCode::BodyTooLarge));
+                    return Err(ProblemResponse::of_call(ErrorCode::BodyTooLarge));
                 }
                 // Nearly always there is one piece, which is then handed on without a copy.
                 match &first {
@@ -270,9 +270,9 @@ async fn read_ahead(
     Ok((whole.freeze(), ended))
 }
 
-fn broken(error: &PayloadError) -> Answer {
+fn broken(error: &PayloadError) -> ProblemResponse {
     debug!(%error, "a request body broke off");
-    Answer::new(
+    ProblemResponse::new(
         ErrorCode::BadRequest,
         "the request body broke off before its end",
     )

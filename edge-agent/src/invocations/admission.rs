@@ -1,4 +1,4 @@
-//! Calls of WebAssembly functions: let in at once while there is room, by the order of the [`Gate`] once the node is full; and
+//! Calls of WebAssembly functions: let in at once while there is room, by the order of the [`AdmissionQueue`] once the node is full; and
 //! those that are held because their app is being made ready.
 //!
 //! A call that finds nobody waiting, a place and memory takes both with one compare-and-swap on the [`Ledger`]. Otherwise it
@@ -11,12 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use fdn_core::{MebiBytes, Millis};
-use fdn_scheduling::invocation::{FunctionIndex, Gate, Profile, Refusal, RequestId, Ticket};
+use fdn_scheduling::invocation::{
+    AdmissionQueue, FunctionIndex, Profile, Refusal, RequestId, Ticket,
+};
 use prometheus::IntGauge;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::ledger::{Ledger, MemoryHold, Place, Stay};
+use super::ledger::{Ledger, MemoryReservation, Permit, Place};
 use super::policy;
 use super::share::{Shared, Shares};
 use crate::error::Error;
@@ -67,7 +69,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// A call that needs no place of this node's gate.
+    /// A call that needs no place of this node's admission queue.
     #[must_use]
     pub fn elsewhere(app: &Arc<AppMetrics>, gauge: &IntGauge) -> Self {
         Self::new((None, None), app, gauge)
@@ -121,9 +123,9 @@ impl From<Refusal> for Refused {
     }
 }
 
-/// A function version's part of the gate.
+/// A function version's part of the admission queue.
 #[derive(Debug)]
-pub struct Lane {
+pub struct FunctionQueue {
     memory: MebiBytes,
     known: OnceLock<Known>,
 }
@@ -135,7 +137,7 @@ struct Known {
     queue: Weak<Queue>,
 }
 
-impl Lane {
+impl FunctionQueue {
     /// Of a function whose sandbox takes this much memory.
     #[must_use]
     pub const fn new(memory: MebiBytes) -> Self {
@@ -146,13 +148,13 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
+impl Drop for FunctionQueue {
     fn drop(&mut self) {
         if let Some(known) = self.known.get()
             && let Some(queue) = known.queue.upgrade()
         {
-            // Nobody waits any more: whoever does holds the lane.
-            let retired = queue.lock().gate.retire(known.function);
+            // Nobody waits any more: whoever does holds the function queue.
+            let retired = queue.lock().admission_queue.retire(known.function);
             debug_assert!(retired.is_ok(), "{retired:?}");
         }
     }
@@ -186,8 +188,8 @@ struct Queue {
 
 #[derive(Debug)]
 struct Line {
-    gate: Gate,
-    waiters: BTreeMap<u64, oneshot::Sender<Stay>>,
+    admission_queue: AdmissionQueue,
+    waiters: BTreeMap<u64, oneshot::Sender<Permit>>,
     next: u64,
 }
 
@@ -211,27 +213,27 @@ impl Queue {
         let mut line = self.lock();
         let now = self.now();
         let mut lacks = MebiBytes(0);
-        while let Some(candidate) = line.gate.next(now) {
+        while let Some(candidate) = line.admission_queue.next(now) {
             // Profiles of calls in sandboxes count their memory itself.
-            let memory = MebiBytes(line.gate.profile(candidate).memory().get());
-            let Some(stay) = self.ledger.enter_from_queue(memory) else {
+            let memory = MebiBytes(line.admission_queue.profile(candidate).memory().get());
+            let Some(permit) = self.ledger.enter_from_queue(memory) else {
                 if self.ledger.has_place() {
                     lacks = memory;
                 }
                 break;
             };
             self.moves(now);
-            let request = line.gate.start(candidate);
+            let request = line.admission_queue.start(candidate);
             let waiter = request.and_then(|request| line.waiters.remove(&request.0));
             match waiter {
-                Some(waiter) => gone.extend(waiter.send(stay).err()),
-                None => gone.push(stay),
+                Some(waiter) => gone.extend(waiter.send(permit).err()),
+                None => gone.push(permit),
             }
         }
-        if line.gate.waiting() == 0 {
+        if line.admission_queue.waiting() == 0 {
             self.ledger.open();
         }
-        let waiting = line.gate.waiting();
+        let waiting = line.admission_queue.waiting();
         drop(line);
         self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
         if self.ledger.want(lacks)
@@ -245,7 +247,7 @@ impl Queue {
 
     fn leave(&self, id: u64, ticket: Ticket) {
         let mut line = self.lock();
-        line.gate.cancel(ticket);
+        line.admission_queue.cancel(ticket);
         let waiter = line.waiters.remove(&id);
         drop(line);
         drop(waiter);
@@ -310,11 +312,12 @@ impl Admission {
         metrics: &Metrics,
     ) -> Result<Self, Error> {
         let bounds = policy::scheduler(queue, settings.waiting)?;
-        let gate = Gate::new(&bounds).map_err(|error| Error::Settings(error.to_string()))?;
+        let admission_queue =
+            AdmissionQueue::new(&bounds).map_err(|error| Error::Settings(error.to_string()))?;
         let queue = Arc::new(Queue {
             ledger: Arc::clone(&ledger),
             line: Mutex::new(Line {
-                gate,
+                admission_queue,
                 waiters: BTreeMap::new(),
                 next: 0,
             }),
@@ -363,15 +366,15 @@ impl Admission {
     /// When too many wait already, or for too long.
     pub async fn enter(
         &self,
-        lane: &Lane,
+        function_queue: &FunctionQueue,
         app: &Arc<AppMetrics>,
         expected: impl FnOnce() -> Expected,
-    ) -> Result<(Slot, MemoryHold), Refused> {
+    ) -> Result<(Slot, MemoryReservation), Refused> {
         let share = self.shares.enter(app.places()).await?;
-        let Stay { place, memory } = match self.ledger.enter(lane.memory) {
-            Some(stay) => stay,
+        let Permit { place, memory } = match self.ledger.enter(function_queue.memory) {
+            Some(permit) => permit,
             // Boxed, because it is seldom needed and would make every request's future larger.
-            None => Box::pin(self.wait(lane, app, expected())).await?,
+            None => Box::pin(self.wait(function_queue, app, expected())).await?,
         };
         let slot = Slot::new((Some(place), Some(share)), app, &self.busy);
         Ok((slot, memory))
@@ -379,59 +382,60 @@ impl Admission {
 
     async fn wait(
         &self,
-        lane: &Lane,
+        function_queue: &FunctionQueue,
         app: &Arc<AppMetrics>,
         expected: Expected,
-    ) -> Result<Stay, Refused> {
-        if lane.memory > self.ledger.capacity().memory_mib {
+    ) -> Result<Permit, Refused> {
+        if function_queue.memory > self.ledger.capacity().memory_mib {
             return Err(Refused::TooLarge);
         }
         // Idle sandboxes are a convenience; a call that waits for memory is not.
         if self.ledger.has_place()
             && (self.reclaim)() > 0
-            && let Some(stay) = self.ledger.enter(lane.memory)
+            && let Some(permit) = self.ledger.enter(function_queue.memory)
         {
-            return Ok(stay);
+            return Ok(permit);
         }
         let _waits = app.waiting();
-        let (waiting, mut entered) = self.join(lane, expected)?;
+        let (waiting, mut entered) = self.join(function_queue, expected)?;
         // A release between the first look and the closing of the ledger rang no bell.
         self.queue.dispatch();
         let outcome = timeout(self.wait, &mut entered).await;
-        let stay = match outcome {
-            Ok(Ok(stay)) => Some(stay),
+        let permit = match outcome {
+            Ok(Ok(permit)) => Some(permit),
             Ok(Err(_)) | Err(_) => None,
         };
         drop(waiting);
         // It may have been let in while it gave up.
-        stay.or_else(|| entered.try_recv().ok())
+        permit
+            .or_else(|| entered.try_recv().ok())
             .ok_or(Refused::Late)
     }
 
     fn join(
         &self,
-        lane: &Lane,
+        function_queue: &FunctionQueue,
         expected: Expected,
-    ) -> Result<(Waiting<'_>, oneshot::Receiver<Stay>), Refused> {
-        let profile = Profile::new(expected.execution, expected.start, lane.memory)?;
+    ) -> Result<(Waiting<'_>, oneshot::Receiver<Permit>), Refused> {
+        let profile = Profile::new(expected.execution, expected.start, function_queue.memory)?;
         let (let_in, entered) = oneshot::channel();
         let mut line = self.queue.lock();
-        let function = match lane.known.get() {
+        let function = match function_queue.known.get() {
             Some(known) => known.function,
             None => {
-                let function = line.gate.register(profile)?;
+                let function = line.admission_queue.register(profile)?;
                 let queue = Arc::downgrade(&self.queue);
                 // Under the lock of the line, so nobody else has set it.
-                drop(lane.known.set(Known { function, queue }));
+                drop(function_queue.known.set(Known { function, queue }));
                 function
             }
         };
-        line.gate.know(function, profile, expected.warm);
+        line.admission_queue.know(function, profile, expected.warm);
         let (id, now) = (line.next, self.queue.now());
-        if line.gate.waiting() == 0 {
+        if line.admission_queue.waiting() == 0 {
             self.queue.moves(now);
         }
-        let ticket = line.gate.enqueue(now, RequestId(id), function)?;
+        let ticket = line.admission_queue.enqueue(now, RequestId(id), function)?;
         line.next += 1;
         line.waiters.insert(id, let_in);
         self.ledger.close();

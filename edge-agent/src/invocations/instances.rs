@@ -5,10 +5,10 @@
 //! that happened to ask for them.
 
 mod clock;
-mod lane;
+mod function_queue;
+mod in_flight;
 mod lend;
 mod rest;
-mod seat;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fdn_core::Millis;
-use fdn_core::device::Percent;
+use fdn_core::device::{GpuRequest, Percent};
+use fdn_core::{AppName, Millis, TenantTag};
 use fdn_instances::{Image, Instance, InstanceState, StartError, StartSpec};
 use fdn_scheduling::invocation::{ContainerId, Profile, Why};
 use fdn_service::CancellationToken;
@@ -28,7 +28,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::admission::Refused;
-use super::ledger::{InstanceHold, Ledger};
+use super::ledger::{InstanceReservation, Ledger};
 use super::placer::{Need, Placed, Placer, of_memory};
 use super::policy;
 use super::pool::{CallId, Effect, Known, Pool, PoolSettings};
@@ -38,11 +38,11 @@ use crate::metrics::InstanceMetrics;
 use crate::peers::Way;
 use crate::settings::{InstanceSettings, QueueSettings, ScaleSettings};
 
-use lane::FunctionLane;
-pub use lane::InstanceLane;
+use function_queue::FunctionLane;
+pub use function_queue::InstanceQueue;
+pub use in_flight::InFlight;
 pub use lend::WeakInstances;
-pub use seat::Seat;
-pub use watch::Trouble;
+pub use watch::Degradation;
 
 /// What instances are made of.
 pub struct InstancesParts {
@@ -58,6 +58,8 @@ pub struct InstancesParts {
     pub scale: ScaleSettings,
     /// How much of the memory those of one app may hold together.
     pub app_share: Percent,
+    /// How much those of all apps of one tenant may, of what other tenants leave.
+    pub tenant_share: Percent,
     /// Counters.
     pub metrics: InstanceMetrics,
 }
@@ -86,7 +88,7 @@ struct Inner {
 struct State {
     pool: Pool,
     /// Who waits for which call.
-    waiters: BTreeMap<CallId, oneshot::Sender<Seat>>,
+    waiters: BTreeMap<CallId, oneshot::Sender<InFlight>>,
     /// Instances that are there, by the container's slot.
     live: Vec<Option<Live>>,
     functions: Vec<Option<Arc<FunctionLane>>>,
@@ -97,7 +99,7 @@ struct State {
 struct Live {
     container: ContainerId,
     instance: Arc<dyn Instance>,
-    hold: Arc<Option<InstanceHold>>,
+    hold: Arc<Option<InstanceReservation>>,
     since: Instant,
     /// It ran for another node before, and is lent to the next one that wants it.
     lendable: bool,
@@ -122,6 +124,7 @@ impl Instances {
             settings,
             scale,
             app_share,
+            tenant_share,
             metrics,
         } = parts;
         let pool = PoolSettings {
@@ -131,6 +134,7 @@ impl Instances {
             ahead: policy::millis(scale.stable),
             pause_after: policy::pause_after(&settings).filter(|_| placer.pauses()),
             app_share,
+            tenant_share,
         };
         let pool = Pool::new(pool, policy::keep_alive(&settings)?)
             .map_err(|error| Error::Settings(error.to_string()))?;
@@ -187,11 +191,16 @@ impl Instances {
         self.inner.placer.runs_containers().await
     }
 
+    /// What devices lack to ever give what is asked for, here and in the cluster; nothing if some could. Returns once that can be known.
+    pub async fn lacks_devices(&self, request: &GpuRequest) -> Option<String> {
+        self.inner.placer.lacks_devices(request).await
+    }
+
     /// Makes a function callable. Instances of it that run already are taken in.
     ///
     /// # Errors
     /// When as many functions are known as may, or its figures cannot be.
-    pub fn register(&self, spec: StartSpec, expected: Millis) -> Result<InstanceLane, Error> {
+    pub fn register(&self, spec: StartSpec, expected: Millis) -> Result<InstanceQueue, Error> {
         let inner = &self.inner;
         let refused = |error: &dyn std::fmt::Display| Error::Settings(error.to_string());
         let concurrency = spec.description.concurrency.get();
@@ -206,10 +215,10 @@ impl Instances {
         };
         let registration = inner.placer.register(&spec, expected);
         let found = inner.placer.found(&spec.description);
-        let trouble = watch::TroubleCell::default();
-        let lane = Arc::new(FunctionLane {
+        let degradation = watch::DegradationCell::default();
+        let queue = Arc::new(FunctionLane {
             spec,
-            trouble,
+            degradation,
             starts: AtomicU64::new(0),
         });
         let mut unwanted = Vec::new();
@@ -217,7 +226,7 @@ impl Instances {
             let index = state.pool.register(known)?;
             let rows = state.functions.len().max(index.get() + 1);
             state.functions.resize(rows, None);
-            state.functions[index.get()] = Some(Arc::clone(&lane));
+            state.functions[index.get()] = Some(Arc::clone(&queue));
             for placed in found {
                 let is_paused = *placed.instance.state().borrow() == InstanceState::Paused;
                 match state.pool.adopt(now, index, is_paused) {
@@ -230,85 +239,93 @@ impl Instances {
         for placed in unwanted {
             inner.stop_later(placed.instance, Arc::new(placed.hold));
         }
-        Ok(InstanceLane {
+        Ok(InstanceQueue {
             inner: Arc::downgrade(inner),
             index: index.map_err(|error| refused(&error))?,
-            lane,
+            queue,
             _registration: registration,
         })
     }
 
-    /// Takes a seat in an instance for a call, waiting for one if there is none, until `until` at most. `again` is for a call whose
+    /// Says whose an app is, whose functions are registered: its instances have a share of the memory together with those of the tenant's
+    /// other apps.
+    pub fn belong(&self, app: &AppName, tenant: TenantTag) {
+        self.inner.placer.belong(app, tenant);
+        self.inner
+            .with(|state, now| state.pool.belong(now, app, tenant));
+    }
+
+    /// Takes a place in an instance for a call, waiting for one if there is none, until `until` at most. `again` is for a call whose
     /// instance was lost.
     ///
     /// # Errors
     /// When too many wait, or for too long.
-    pub async fn seat(
+    pub async fn acquire(
         &self,
-        lane: &InstanceLane,
+        queue: &InstanceQueue,
         until: Instant,
         again: bool,
-    ) -> Result<Seat, Refused> {
+    ) -> Result<InFlight, Refused> {
         let begun = Instant::now();
-        let (seat, has_waited) = self.take(lane, until, again).await?;
+        let (in_flight, has_waited) = self.take(queue, until, again).await?;
         if has_waited {
             let waited = begun.elapsed().as_secs_f64();
             self.inner.metrics.wait.observe(waited);
         }
-        let mut seat = seat.ok_or(Refused::Late)?;
-        seat.until = until;
-        Ok(seat)
+        let mut in_flight = in_flight.ok_or(Refused::Late)?;
+        in_flight.until = until;
+        Ok(in_flight)
     }
 
     /// Has an instance there for the next call, starting one if there is none. Gives up after `longest`, and as soon as a start fails; whether
     /// there is one.
-    pub async fn warm(&self, lane: &InstanceLane, longest: Duration) -> bool {
-        let trouble = lane.lane.trouble.next();
-        tokio::pin!(trouble);
-        trouble.as_mut().enable();
+    pub async fn warm(&self, queue: &InstanceQueue, longest: Duration) -> bool {
+        let degradation = queue.queue.degradation.next();
+        tokio::pin!(degradation);
+        degradation.as_mut().enable();
         let until = Instant::now() + longest;
         tokio::select! {
-            // The seat is given back at once, and leaves the instance idle.
-            taken = self.take(lane, until, false) => matches!(taken, Ok((Some(_), _))),
-            () = trouble => false,
+            // The place is given back at once, and leaves the instance idle.
+            taken = self.take(queue, until, false) => matches!(taken, Ok((Some(_), _))),
+            () = degradation => false,
         }
     }
 
-    /// Takes a seat, if there is one in time, and says whether it was waited for.
+    /// Takes a place, if there is one in time, and says whether it was waited for.
     async fn take(
         &self,
-        lane: &InstanceLane,
+        queue: &InstanceQueue,
         until: Instant,
         again: bool,
-    ) -> Result<(Option<Seat>, bool), Refused> {
+    ) -> Result<(Option<InFlight>, bool), Refused> {
         let inner = &self.inner;
-        let weight = inner.placer.weight(lane.lane.spec.description.resources);
+        let weight = inner.placer.weight(queue.queue.spec.description.resources);
         if weight > inner.placer.most() {
             return Err(Refused::TooLarge);
         }
         let (sender, mut assigned) = oneshot::channel();
         let call = inner.with(|state, now| {
             let call = if again {
-                state.pool.come_back(now, lane.index)?
+                state.pool.come_back(now, queue.index)?
             } else {
-                state.pool.arrive(now, lane.index)?
+                state.pool.arrive(now, queue.index)?
             };
             state.waiters.insert(call, sender);
             Ok::<_, fdn_scheduling::invocation::Refusal>(call)
         })?;
-        if let Ok(seat) = assigned.try_recv() {
-            return Ok((Some(seat), false));
+        if let Ok(in_flight) = assigned.try_recv() {
+            return Ok((Some(in_flight), false));
         }
         let waiting = Waiting { inner, call };
         let longest = (Instant::now() + inner.settings.wait.as_duration()).min(until);
         let outcome = tokio::time::timeout_at(longest, &mut assigned).await;
-        let seat = match outcome {
-            Ok(Ok(seat)) => Some(seat),
+        let in_flight = match outcome {
+            Ok(Ok(in_flight)) => Some(in_flight),
             Ok(Err(_)) | Err(_) => None,
         };
         drop(waiting);
         // It may have been assigned while it gave up.
-        Ok((seat.or_else(|| assigned.try_recv().ok()), true))
+        Ok((in_flight.or_else(|| assigned.try_recv().ok()), true))
     }
 
     /// Leaves all instances running, for the next start of the agent to find.
@@ -380,12 +397,12 @@ impl Inner {
         if sooner {
             self.wake.notify_one();
         }
-        // Not under the lock: giving up a seat takes it.
+        // Not under the lock: giving up a place takes it.
         drop(unwanted);
         result
     }
 
-    fn perform(self: &Arc<Self>, state: &mut State, effect: Effect, unwanted: &mut Vec<Seat>) {
+    fn perform(self: &Arc<Self>, state: &mut State, effect: Effect, unwanted: &mut Vec<InFlight>) {
         match effect {
             Effect::Assign { call, container } => {
                 let Some(live) = here(state, container) else {
@@ -395,10 +412,10 @@ impl Inner {
                 };
                 let way = live.way.take();
                 let instance = Arc::clone(&live.instance);
-                let seat = Seat::new(Arc::clone(self), container, instance, way);
+                let in_flight = InFlight::new(Arc::clone(self), container, instance, way);
                 match state.waiters.remove(&call) {
-                    Some(waiter) => unwanted.extend(waiter.send(seat).err()),
-                    None => unwanted.push(seat),
+                    Some(waiter) => unwanted.extend(waiter.send(in_flight).err()),
+                    None => unwanted.push(in_flight),
                 }
             }
             Effect::Start {
@@ -407,10 +424,10 @@ impl Inner {
                 is_ahead,
                 ..
             } => {
-                if let Some(lane) = state.functions.get(function.get()).cloned().flatten() {
+                if let Some(queue) = state.functions.get(function.get()).cloned().flatten() {
                     let inner = Arc::clone(self);
                     let need = if is_ahead { Need::Ahead } else { Need::Call };
-                    self.tasks.spawn(inner.start_one(container, lane, need));
+                    self.tasks.spawn(inner.start_one(container, queue, need));
                 } else {
                     warn!(%container, "an instance of a function that is gone was ordered");
                 }
@@ -454,7 +471,7 @@ impl Inner {
     }
 
     /// Stops an instance in the background; what it holds is free once it is gone.
-    fn stop_later(&self, instance: Arc<dyn Instance>, hold: Arc<Option<InstanceHold>>) {
+    fn stop_later(&self, instance: Arc<dyn Instance>, hold: Arc<Option<InstanceReservation>>) {
         let grace = self.settings.stop_grace.as_duration();
         let wake = Arc::clone(&self.wake);
         self.tasks.spawn(async move {

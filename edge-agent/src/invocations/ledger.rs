@@ -74,12 +74,12 @@ impl Drop for Place {
 
 /// Memory that a sandbox holds, from the call that made it until it is dropped.
 #[derive(Debug)]
-pub struct MemoryHold {
+pub struct MemoryReservation {
     ledger: Arc<Ledger>,
     memory: u64,
 }
 
-impl Drop for MemoryHold {
+impl Drop for MemoryReservation {
     fn drop(&mut self) {
         self.ledger.release(self.memory);
     }
@@ -87,26 +87,26 @@ impl Drop for MemoryHold {
 
 /// What a call holds: a place until it has ended, and memory for as long as its sandbox lives.
 #[derive(Debug)]
-pub struct Stay {
+pub struct Permit {
     /// The place.
     pub place: Place,
     /// The memory.
-    pub memory: MemoryHold,
+    pub memory: MemoryReservation,
 }
 
 /// CPU, memory and slices of devices that an instance holds until it is gone.
 #[derive(Debug)]
-pub struct InstanceHold {
+pub struct InstanceReservation {
     ledger: Arc<Ledger>,
     resources: Resources,
     slices: Option<Slices>,
-    /// Of its app's share of the memory.
+    /// Of the shares of its app and tenant of the memory.
     part: Option<Box<AppPart>>,
     /// Dropped after all else was given back.
     guards: Vec<Box<dyn Any + Send + Sync>>,
 }
 
-impl InstanceHold {
+impl InstanceReservation {
     /// The instance holds these slices of devices as well.
     #[must_use]
     pub fn with_slices(mut self, slices: Option<Slices>) -> Self {
@@ -114,7 +114,7 @@ impl InstanceHold {
         self
     }
 
-    /// The instance holds this of its app's share as well.
+    /// The instance holds this of the shares of its app and tenant as well.
     #[must_use]
     pub(super) fn with_part(mut self, part: Option<AppPart>) -> Self {
         self.part = part.map(Box::new);
@@ -134,7 +134,7 @@ impl InstanceHold {
     }
 }
 
-impl Drop for InstanceHold {
+impl Drop for InstanceReservation {
     fn drop(&mut self) {
         let memory = self.resources.memory_mib.get();
         let cpu = self.resources.cpu_milli.get();
@@ -225,16 +225,16 @@ impl Ledger {
 
     /// Lets a call in if nobody waits and there is a place and memory: the way of nearly all calls.
     #[must_use]
-    pub fn enter(self: &Arc<Self>, memory: MebiBytes) -> Option<Stay> {
+    pub fn enter(self: &Arc<Self>, memory: MebiBytes) -> Option<Permit> {
         self.take(memory, CLOSED)
     }
 
     /// Lets a call in that waited.
-    pub(super) fn enter_from_queue(self: &Arc<Self>, memory: MebiBytes) -> Option<Stay> {
+    pub(super) fn enter_from_queue(self: &Arc<Self>, memory: MebiBytes) -> Option<Permit> {
         self.take(memory, 0)
     }
 
-    fn take(self: &Arc<Self>, memory: MebiBytes, unless: u64) -> Option<Stay> {
+    fn take(self: &Arc<Self>, memory: MebiBytes, unless: u64) -> Option<Permit> {
         let memory = memory.get();
         let limit = self.capacity.memory_mib.get();
         let took = self
@@ -245,9 +245,9 @@ impl Ledger {
                     && (word & MEMORY_MASK).saturating_add(memory) <= limit;
                 fits.then(|| word + PLACE + memory)
             });
-        took.ok().map(|_| Stay {
+        took.ok().map(|_| Permit {
             place: Place(Arc::clone(self)),
-            memory: MemoryHold {
+            memory: MemoryReservation {
                 ledger: Arc::clone(self),
                 memory,
             },
@@ -314,7 +314,7 @@ impl Ledger {
     ///
     /// # Errors
     /// With what is short, in words.
-    pub fn hold(self: &Arc<Self>, resources: Resources) -> Result<InstanceHold, String> {
+    pub fn hold(self: &Arc<Self>, resources: Resources) -> Result<InstanceReservation, String> {
         let short = |cpu: u64| {
             let free = Resources::new(
                 MilliCpu(self.capacity.cpu_milli.get().saturating_sub(cpu)),
@@ -345,7 +345,7 @@ impl Ledger {
             return Err(short(cpu));
         }
         self.instances.fetch_add(memory, Ordering::Relaxed);
-        Ok(InstanceHold {
+        Ok(InstanceReservation {
             ledger: Arc::clone(self),
             resources,
             slices: None,
@@ -355,7 +355,7 @@ impl Ledger {
     }
 
     /// As [`Ledger::hold`], but waits for instances that are on their way out. To be bounded by the caller.
-    pub async fn hold_when_free(self: &Arc<Self>, resources: Resources) -> InstanceHold {
+    pub async fn hold_when_free(self: &Arc<Self>, resources: Resources) -> InstanceReservation {
         let _watch = self.watch();
         loop {
             let freed = self.freed();
@@ -402,7 +402,7 @@ mod tests {
         let second = ledger.enter(MebiBytes(40)).expect("room");
         assert!(ledger.enter(MebiBytes(0)).is_none(), "places are short");
         drop(second);
-        let Stay { place, memory } = first;
+        let Permit { place, memory } = first;
         drop(place);
         assert_eq!(
             (ledger.running(), ledger.held()),
@@ -420,7 +420,7 @@ mod tests {
         let instance = ledger.hold(want(800, 50)).expect("room");
         let error = ledger.hold(want(300, 1)).expect_err("no CPU");
         assert!(error.contains("CPU"), "{error}");
-        let stay = ledger.enter(MebiBytes(30)).expect("room");
+        let permit = ledger.enter(MebiBytes(30)).expect("room");
         let error = ledger.hold(want(100, 30)).expect_err("no memory");
         assert!(error.contains("memory"), "{error}");
         assert_eq!(
@@ -431,7 +431,7 @@ mod tests {
         assert_eq!(ledger.room_for_instances(), MebiBytes(70));
         assert!(ledger.want(MebiBytes(20)) && !ledger.want(MebiBytes(20)));
         assert_eq!(ledger.room_for_instances(), MebiBytes(50));
-        drop((instance, stay));
+        drop((instance, permit));
         assert_eq!(
             (ledger.held(), ledger.cpu_held()),
             (MebiBytes(0), MilliCpu(0))
@@ -446,13 +446,13 @@ mod tests {
         ledger.on_release(Box::new(move || {
             bell.fetch_add(1, Ordering::Relaxed);
         }));
-        let stay = ledger.enter(MebiBytes(1)).expect("room");
-        drop(stay);
+        let permit = ledger.enter(MebiBytes(1)).expect("room");
+        drop(permit);
         assert_eq!(rung.load(Ordering::Relaxed), 0);
         ledger.close();
         assert!(ledger.enter(MebiBytes(1)).is_none());
-        let stay = ledger.enter_from_queue(MebiBytes(1)).expect("room");
-        drop(stay);
+        let permit = ledger.enter_from_queue(MebiBytes(1)).expect("room");
+        drop(permit);
         assert_eq!(rung.load(Ordering::Relaxed), 2, "place and memory");
         ledger.open();
         assert!(ledger.enter(MebiBytes(1)).is_some());
@@ -467,14 +467,14 @@ mod tests {
                 thread::spawn(move || {
                     for round in 0..20_000 {
                         let memory = MebiBytes(1 + (round * 7 + at * 13) % 40);
-                        let stay = ledger.enter(memory);
+                        let permit = ledger.enter(memory);
                         assert!(ledger.running() <= 5);
                         assert!(ledger.held() <= MebiBytes(64));
                         let cpu = MilliCpu(memory.get());
                         let hold = ledger.hold(Resources::new(cpu, memory));
                         assert!(ledger.cpu_held() <= MilliCpu(64));
                         assert!(ledger.held() <= MebiBytes(64));
-                        drop((stay, hold));
+                        drop((permit, hold));
                     }
                 })
             })

@@ -3,14 +3,14 @@
 //! ```text
 //!                      ┌── room, nobody waits: one compare-and-swap ──────────────▶ sandbox in this process
 //! call ── WebAssembly ─┤
-//!                      └── full: Gate (order of FuncSched) ── something is given back ──▲
+//!                      └── full: AdmissionQueue (order of FuncSched) ── something is given back ──▲
 //!
-//! call ── instances ── a free seat in a warm instance ─────────────────────────────▶ instance (docker, kubernetes)
+//! call ── instances ── a free place in a warm instance ─────────────────────────────▶ instance (docker, kubernetes)
 //!              └───── Pool: Scheduler (FuncSched, queue or cold, keep-alive) + Autoscaler ── Placer ──▲
 //! ```
 //!
-//! [`ledger`] is what the node has, shared by both; [`admission`] is the gate, behind which [`share`] lets no app take every place; [`pool`] decides about instances as a pure state
-//! machine and [`instances`] performs what it says; [`placer`] starts them, here or on another node, within what an app may hold of a node ([`app_memory`]), in what [`containers`] opened; [`retry`] says when a call
+//! [`ledger`] is what the node has, shared by both; [`admission`] is the admission queue, behind which [`share`] lets no app take every place; [`pool`] decides about instances as a pure state
+//! machine and [`instances`] performs what it says; [`placer`] starts them, here or on another node, within what an app and a tenant may hold of a node (`app_memory`), in what [`containers`] opened; [`retry`] says when a call
 //! that failed is made again; [`standby`] keeps started ones frozen. Every decision about order, keeping and numbers is the scheduling crate's.
 
 pub mod admission;
@@ -29,7 +29,7 @@ pub mod standby;
 mod stop;
 mod unclaimed;
 
-pub use admission::{Admission, Lane, Refused, Slot};
-pub use instances::{Instances, Seat};
+pub use admission::{Admission, FunctionQueue, Refused, Slot};
+pub use instances::{InFlight, Instances};
 pub use ledger::Ledger;
 pub(crate) use stop::stopped;

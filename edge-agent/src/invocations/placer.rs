@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use fdn_core::device::Percent;
-use fdn_core::{InstanceId, MebiBytes, Millis, Resources};
+use fdn_core::device::{GpuRequest, Percent};
+use fdn_core::{AppName, InstanceId, MebiBytes, Millis, Resources, TenantTag};
 use fdn_devices::Devices;
 use fdn_instances::{
     Description, Image, Instance, Kind, Runtime, RuntimeError, StartError, StartSpec,
@@ -23,8 +23,8 @@ use uuid::Uuid;
 
 pub use super::place_error::PlaceError;
 
-use super::app_memory::AppMemory;
-use super::ledger::{InstanceHold, Ledger};
+use super::app_memory::{AppMemory, AppPart};
+use super::ledger::{InstanceReservation, Ledger};
 use super::slices::{self, Idlers, Sharing, Slices};
 use super::standby::Standby;
 use super::unclaimed::Unclaimed;
@@ -40,7 +40,7 @@ pub struct Placed {
     /// The handle.
     pub instance: Arc<dyn Instance>,
     /// What it holds of this node; nothing where it runs on another.
-    pub hold: Option<InstanceHold>,
+    pub hold: Option<InstanceReservation>,
 }
 
 /// Who needs an instance.
@@ -72,6 +72,13 @@ pub trait Placer: Send + Sync {
         true
     }
 
+    /// What devices lack to ever give what is asked for, of this node and of all others of its cluster; nothing if some could. Returns once that can
+    /// be known.
+    async fn lacks_devices(&self, request: &GpuRequest) -> Option<String> {
+        let _ = request;
+        None
+    }
+
     /// Instances that fit this description, but for the id, and run already; each is handed out once.
     fn found(&self, description: &Description) -> Vec<Placed>;
 
@@ -95,6 +102,11 @@ pub trait Placer: Send + Sync {
     fn register(&self, spec: &StartSpec, expected: Millis) -> Registration {
         let _ = (spec, expected);
         None
+    }
+
+    /// Says whose an app is, a function of which is registered.
+    fn belong(&self, app: &AppName, tenant: TenantTag) {
+        let _ = (app, tenant);
     }
 
     /// Gives up what is kept ahead of need, as far as calls in sandboxes wait for its memory.
@@ -136,10 +148,11 @@ impl LocalPlacer {
         }
     }
 
-    /// Keeps what the instances of one app hold together to this much of the memory.
+    /// Keeps what the instances of one app hold together to this much of the memory, and those of one tenant to this much of what other
+    /// tenants leave.
     #[must_use]
-    pub fn with_app_share(mut self, share: Percent) -> Self {
-        self.apps = AppMemory::new(self.ledger.capacity().memory_mib, share);
+    pub fn with_shares(mut self, app: Percent, tenant: Percent) -> Self {
+        self.apps = AppMemory::new(self.ledger.capacity().memory_mib, app, tenant);
         self
     }
 
@@ -208,18 +221,19 @@ impl LocalPlacer {
         Err(short)
     }
 
-    /// Whether one more instance of an app stays within what the app may hold here.
+    /// Takes what one more instance holds of its app's and its tenant's share, for [`LocalPlacer::place_with`]; nothing where there are none.
     ///
     /// # Errors
     /// With what is short, in words.
-    pub fn has_share(&self, description: &Description) -> Result<(), String> {
+    pub(crate) fn take_share(&self, description: &Description) -> Result<Option<AppPart>, String> {
         let memory = description.resources.memory_mib;
         let apps = self.apps.as_ref();
-        apps.map_or(Ok(()), |apps| apps.has_room(&description.app, memory))
+        let part = apps.map(|apps| apps.hold(&description.app, memory));
+        part.transpose()
     }
 
     /// Takes CPU and memory, those of instances on standby included, and waits for what is on its way out.
-    async fn hold_when_free(&self, resources: Resources) -> InstanceHold {
+    async fn hold_when_free(&self, resources: Resources) -> InstanceReservation {
         if let Ok(hold) = self.ledger.hold(resources) {
             return hold;
         }
@@ -267,7 +281,7 @@ impl LocalPlacer {
         }
     }
 
-    /// Brings the book of devices in line with what runs. Returns the instances that have to end, as there is no room for them.
+    /// Brings the allocation table of devices in line with what runs. Returns the instances that have to end, as there is no room for them.
     async fn reconcile(&self, running: &[Arc<dyn Instance>]) -> BTreeSet<InstanceId> {
         let Some(sharing) = self.sharing.clone() else {
             return BTreeSet::new();
@@ -279,18 +293,18 @@ impl LocalPlacer {
         match spawn_blocking(move || sharing.devices().reconcile(running)).await {
             Ok(Ok(done)) => done.lost,
             Ok(Err(failure)) => {
-                warn!(%failure, "the book of devices is as before the restart");
+                warn!(%failure, "the allocation table of devices is as before the restart");
                 BTreeSet::new()
             }
             Err(failure) => {
-                warn!(%failure, "the book of devices is as before the restart");
+                warn!(%failure, "the allocation table of devices is as before the restart");
                 BTreeSet::new()
             }
         }
     }
 
     /// What one that runs holds; why it cannot stay.
-    fn held(&self, instance: &dyn Instance) -> Result<InstanceHold, String> {
+    fn held(&self, instance: &dyn Instance) -> Result<InstanceReservation, String> {
         let description = instance.description();
         let hold = self.ledger.hold(on_the_node(description.resources))?;
         let memory = description.resources.memory_mib;
@@ -376,9 +390,14 @@ impl LocalPlacer {
     }
 }
 
-#[async_trait]
-impl Placer for LocalPlacer {
-    async fn place(&self, mut spec: StartSpec, need: Need) -> Result<Placed, PlaceError> {
+impl LocalPlacer {
+    /// [`Placer::place`], with what [`LocalPlacer::take_share`] took for it. Without that, it waits for what is on its way out of its app's share.
+    pub(crate) async fn place_with(
+        &self,
+        mut spec: StartSpec,
+        need: Need,
+        part: Option<AppPart>,
+    ) -> Result<Placed, PlaceError> {
         spec.description.id = InstanceId::from_uuid(Uuid::now_v7());
         let resources = on_the_node(spec.description.resources);
         if let Some(short) = resources.shortage(&self.ledger.capacity()) {
@@ -386,9 +405,9 @@ impl Placer for LocalPlacer {
         }
         let start = async {
             let (app, memory) = (&spec.description.app, resources.memory_mib);
-            let part = match &self.apps {
-                Some(apps) => Some(apps.hold_when_free(app, memory).await),
-                None => None,
+            let part = match (part, &self.apps) {
+                (None, Some(apps)) => Some(apps.hold_when_free(app, memory).await),
+                (part, _) => part,
             };
             let standby = match &self.standby {
                 Some(standby) => standby.take(&spec).await,
@@ -414,9 +433,23 @@ impl Placer for LocalPlacer {
             Err(_) => Err(PlaceError::Late(self.start_timeout)),
         }
     }
+}
+
+#[async_trait]
+impl Placer for LocalPlacer {
+    async fn place(&self, spec: StartSpec, need: Need) -> Result<Placed, PlaceError> {
+        self.place_with(spec, need, None).await
+    }
 
     async fn prepare(&self, image: &Image) -> Result<(), StartError> {
         self.runtime.prepare(image).await
+    }
+
+    async fn lacks_devices(&self, request: &GpuRequest) -> Option<String> {
+        let (sharing, request) = (self.sharing.clone()?, request.clone());
+        // The allocation table is locked while it is written, so this may wait for the disk.
+        let could = spawn_blocking(move || sharing.devices().could(&request)).await;
+        could.ok()?.err().map(|lacking| lacking.to_string())
     }
 
     fn found(&self, description: &Description) -> Vec<Placed> {
@@ -450,10 +483,18 @@ impl Placer for LocalPlacer {
     fn register(&self, spec: &StartSpec, _expected: Millis) -> Registration {
         let prepared = self.runtime.expect(spec);
         let standby = self.standby.as_ref().and_then(|one| one.register(spec));
-        if prepared.is_none() && standby.is_none() {
+        let apps = self.apps.as_ref();
+        let known = apps.map(|apps| apps.register(&spec.description.app));
+        if prepared.is_none() && standby.is_none() && known.is_none() {
             return None;
         }
-        Some(Box::new((prepared, standby)))
+        Some(Box::new((prepared, standby, known)))
+    }
+
+    fn belong(&self, app: &AppName, tenant: TenantTag) {
+        if let Some(apps) = &self.apps {
+            apps.belong(app, tenant);
+        }
     }
 
     fn make_way(&self) {
@@ -469,7 +510,7 @@ impl Placer for LocalPlacer {
     }
 }
 
-/// What the ledger counts: slices of devices are in the book of devices.
+/// What the ledger counts: slices of devices are in the allocation table of devices.
 pub(super) const fn on_the_node(resources: Resources) -> Resources {
     Resources::new(resources.cpu_milli, resources.memory_mib)
 }

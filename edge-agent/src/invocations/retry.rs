@@ -9,7 +9,7 @@ use http::Method;
 /// How a call failed, as far as making it again goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failed {
-    /// No octet was handed over.
+    /// No byte was handed over.
     NotSent,
     /// It may have been seen.
     Interrupted {
@@ -47,7 +47,7 @@ pub fn is_idempotent(method: &Method, declared: bool) -> bool {
 /// How often a call was made in vain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tries {
-    /// Without an octet being handed over: each time another instance turned out to be gone.
+    /// Without a byte being handed over: each time another instance turned out to be gone.
     pub not_sent: u32,
     /// Cut short.
     pub interrupted: u32,

@@ -1,6 +1,6 @@
 //! GPU slices of instances: bound before an instance starts, given back when it is gone.
 //!
-//! The book of [`fdn_devices`] decides which devices an instance gets. Changes are on disk before anybody acts on them, so they are made
+//! The allocation table of [`fdn_devices`] decides which devices an instance gets. Changes are on disk before anybody acts on them, so they are made
 //! on threads that may wait.
 //!
 //! Where no device has room and idle instances hold what is lacking, as few of them as that takes are ended ([`Idlers`]), and the new one
@@ -93,7 +93,7 @@ impl Sharing {
                 whose.insert(id, Arc::clone(&one));
             }
         }
-        // The book is locked while it is written, so this may wait for the disk.
+        // The allocation table is locked while it is written, so this may wait for the disk.
         let (sharing, request) = (Arc::clone(self), request.clone());
         let in_the_way = spawn_blocking(move || sharing.devices.in_the_way(&request, &order)).await;
         let Ok(Some(in_the_way)) = in_the_way else {
@@ -172,11 +172,11 @@ impl Slices {
         request: &GpuRequest,
     ) -> Result<Self, PlaceError> {
         let (id, app) = (spec.description.id, spec.description.app.clone());
-        let (book, request) = (Arc::clone(sharing), request.clone());
+        let (sharing, request) = (Arc::clone(sharing), request.clone());
         let bound = spawn_blocking(move || {
-            let grants = book.devices.bind(id, &app, &request)?;
+            let grants = sharing.devices.bind(id, &app, &request)?;
             // Held from here on, also if nobody waits for it any more.
-            Ok::<_, BindError>((Self::held(&book, id), grants))
+            Ok::<_, BindError>((Self::held(&sharing, id), grants))
         });
         let bound = bound.await.map_err(|failure| {
             error!(%id, %failure, "binding devices broke off");
@@ -187,7 +187,7 @@ impl Slices {
         Ok(slices)
     }
 
-    /// Of an instance whose binding is in the book.
+    /// Of an instance whose binding is in the allocation table.
     #[must_use]
     pub fn held(sharing: &Arc<Sharing>, instance: InstanceId) -> Self {
         Self {
@@ -223,7 +223,7 @@ impl fmt::Debug for Slices {
     }
 }
 
-/// An instance that runs, as the book is told after the agent's restart; nothing of one without devices.
+/// An instance that runs, as the allocation table is told after the agent's restart; nothing of one without devices.
 #[must_use]
 pub fn running(description: &Description) -> Option<Running> {
     let first = description.devices.first()?;

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info};
 use uuid::Uuid;
 
-use super::ledger::{InstanceHold, Ledger};
+use super::ledger::{InstanceReservation, Ledger};
 use super::placer::{Placed, on_the_node};
 use super::stop::stopped;
 use super::unclaimed::Unclaimed;
@@ -63,7 +63,7 @@ struct Row {
 
 struct Kept {
     instance: Arc<dyn Instance>,
-    hold: InstanceHold,
+    hold: InstanceReservation,
 }
 
 /// Keeps a function registered for as long as it lives.
@@ -288,7 +288,7 @@ impl Inner {
     }
 
     /// The next one to start, with what it will hold, if there is room that nobody else waits for.
-    fn next(&self, now: Instant) -> Option<(StartSpec, InstanceHold)> {
+    fn next(&self, now: Instant) -> Option<(StartSpec, InstanceReservation)> {
         if self.closed.load(Ordering::Relaxed) || self.ledger.is_waited_for() {
             return None;
         }
@@ -303,7 +303,7 @@ impl Inner {
     }
 
     /// Starts one and freezes it.
-    async fn start(self: &Arc<Self>, mut spec: StartSpec, hold: InstanceHold) {
+    async fn start(self: &Arc<Self>, mut spec: StartSpec, hold: InstanceReservation) {
         spec.description.id = InstanceId::from_uuid(Uuid::now_v7());
         let started = Unclaimed::start(&self.runtime, spec.clone(), hold).await;
         let placed = match started {

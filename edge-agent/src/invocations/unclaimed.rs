@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tracing::info;
 
-use super::ledger::InstanceHold;
+use super::ledger::InstanceReservation;
 use super::placer::{PlaceError, Placed};
 use super::stop::stopped;
 
@@ -38,7 +38,7 @@ impl Unclaimed {
     pub(super) async fn start(
         runtime: &Arc<dyn Runtime>,
         spec: StartSpec,
-        hold: InstanceHold,
+        hold: InstanceReservation,
     ) -> Result<Placed, PlaceError> {
         let kind = runtime.kind();
         let (answer, started) = oneshot::channel();
@@ -59,7 +59,7 @@ impl Unclaimed {
 async fn start(
     runtime: &dyn Runtime,
     mut spec: StartSpec,
-    hold: InstanceHold,
+    hold: InstanceReservation,
 ) -> Result<Placed, PlaceError> {
     let hold = Some(hold);
     // Nothing comes between this and its start.

@@ -200,7 +200,7 @@ fn before(
 /// Whether the node has heard that its certificate was revoked.
 fn was_removed(data: &std::path::Path, facts: &Facts<Machine>) -> bool {
     let kept = std::fs::read(data.join("state/fleet.json")).ok();
-    let kept = kept.and_then(|octets| serde_json::from_slice::<FleetDesired>(&octets).ok());
+    let kept = kept.and_then(|bytes| serde_json::from_slice::<FleetDesired>(&bytes).ok());
     kept.is_some_and(|fleet| fleet.revoked.iter().any(|one| one.serial == facts.serial))
 }
 

@@ -11,7 +11,7 @@ pub struct InstanceMetrics {
     pub instances: IntGaugeVec,
     /// Calls by state: `running`, `waiting`.
     pub calls: IntGaugeVec,
-    /// Apps whose calls wait because the app's instances hold its share of the memory.
+    /// Apps whose calls wait because the app's instances, or those of its tenant, hold their share of the memory.
     pub apps_at_share: IntGauge,
     /// Starts by result.
     pub starts: IntCounterVec,
@@ -44,7 +44,7 @@ impl InstanceMetrics {
             )?,
             apps_at_share: make.gauge(
                 "instance_apps_at_share",
-                "Apps whose calls wait because the app's instances hold its share of the memory.",
+                "Apps whose calls wait because the app's instances, or those of its tenant, hold their share of the memory.",
             )?,
             starts: make.counters(
                 "instance_starts_total",

@@ -84,9 +84,9 @@ pub struct Metrics {
     pub certificate_errors: IntCounter,
     /// First calls of a loaded version: how long loading took.
     pub cold_start: Histogram,
-    /// Octets in the artifact cache.
+    /// Bytes in the artifact cache.
     pub cache_size: IntGauge,
-    /// Octets of it that deployed apps need.
+    /// Bytes of it that deployed apps need.
     pub cache_needed: IntGauge,
     /// Artifacts evicted.
     pub cache_evictions: IntCounter,
@@ -240,7 +240,7 @@ impl Metrics {
         )?;
         let duration = make.histograms(
             "request_seconds",
-            "From a request's head to the last octet of its answer.",
+            "From a request's head to the last byte of its answer.",
             &LATENCY,
             &["app"],
         )?;
@@ -282,8 +282,8 @@ impl Metrics {
                 "Loading a function for its first call.",
                 &LATENCY,
             )?,
-            cache_size: make.gauge("cache_bytes", "Octets in the artifact cache.")?,
-            cache_needed: make.gauge("cache_needed_bytes", "Octets that deployed apps need.")?,
+            cache_size: make.gauge("cache_bytes", "Bytes in the artifact cache.")?,
+            cache_needed: make.gauge("cache_needed_bytes", "Bytes that deployed apps need.")?,
             cache_evictions: make.counter("cache_evictions_total", "Artifacts evicted.")?,
             cache_full: make.counter(
                 "cache_full_total",

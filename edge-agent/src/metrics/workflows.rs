@@ -9,7 +9,7 @@ use super::Maker;
 pub struct WorkflowMetrics {
     /// Runs that this gateway leads now.
     pub running: IntGauge,
-    /// Octets that these runs keep.
+    /// Bytes that these runs keep.
     pub kept: IntGauge,
     /// Runs that ended, by outcome: answered, failed, late, refused.
     pub runs: IntCounterVec,
@@ -34,7 +34,7 @@ impl WorkflowMetrics {
     pub(super) fn new(make: &Maker) -> Result<Self, prometheus::Error> {
         Ok(Self {
             running: make.gauge("workflow_running", "Workflow runs that this gateway leads.")?,
-            kept: make.gauge("workflow_kept_bytes", "Octets that runs of workflows keep.")?,
+            kept: make.gauge("workflow_kept_bytes", "Bytes that runs of workflows keep.")?,
             runs: make.counters(
                 "workflow_runs_total",
                 "Workflow runs that ended: answered, failed, late, refused.",

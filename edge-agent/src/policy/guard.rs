@@ -24,7 +24,7 @@ use super::jwks::KeySet;
 use super::quota::Quota;
 use super::rates::{AppRate, ClientRates};
 use crate::gateway::head::{Identity, Peer};
-use crate::gateway::problem::Answer;
+use crate::gateway::problem::ProblemResponse;
 use crate::settings::PolicySettings;
 
 /// Headers of an answer.
@@ -143,7 +143,7 @@ pub enum Judged {
     /// The gateway answers a preflight.
     Preflight(Headers),
     /// It is refused.
-    Refused(Answer, Headers),
+    Refused(ProblemResponse, Headers),
 }
 
 impl Guard {
@@ -244,7 +244,10 @@ impl Guard {
                 added.push((names::WWW_AUTHENTICATE, value));
             }
         }
-        Judged::Refused(Answer::new(refused.reason.code(), refused.detail), added)
+        Judged::Refused(
+            ProblemResponse::new(refused.reason.code(), refused.detail),
+            added,
+        )
     }
 
     fn varies(&self) -> bool {

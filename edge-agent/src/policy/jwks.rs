@@ -202,10 +202,10 @@ impl Inner {
 
     /// Reads what was kept on disk: a small file, read once for each URL.
     fn read(&self, source: &Source) {
-        let Ok(octets) = std::fs::read(source.file(&self.url)) else {
+        let Ok(bytes) = std::fs::read(source.file(&self.url)) else {
             return;
         };
-        match Keys::parse(&octets) {
+        match Keys::parse(&bytes) {
             Ok(keys) => self.keys.store(Arc::new(keys)),
             Err(failure) => warn!(url = self.url, failure, "keys on disk cannot be read"),
         }
@@ -266,8 +266,8 @@ impl Inner {
     }
 
     async fn take(&self, source: &Source) -> Result<(), String> {
-        let octets = source.fetch(&self.url).await?;
-        let keys = Keys::parse(&octets)?;
+        let bytes = source.fetch(&self.url).await?;
+        let keys = Keys::parse(&bytes)?;
         let first = self.keys.swap(Arc::new(keys)).is_empty();
         if first {
             info!(url = self.url, "an identity provider's keys are known");
@@ -275,7 +275,7 @@ impl Inner {
         let (folder, file) = (source.folder.clone(), source.file(&self.url));
         let kept = tokio::task::spawn_blocking(move || {
             disk::folder(&folder)?;
-            disk::replace(&file, &octets)
+            disk::replace(&file, &bytes)
         });
         match kept.await {
             Ok(Ok(())) => {}

@@ -62,7 +62,7 @@ impl Quotas {
     /// What was kept in `path`. A file that cannot be read is as none: the controller tells the sums again.
     pub(super) fn open(path: PathBuf) -> Self {
         let kept = std::fs::read(&path).ok();
-        let kept = kept.and_then(|octets| serde_json::from_slice::<Vec<AppUsed>>(&octets).ok());
+        let kept = kept.and_then(|bytes| serde_json::from_slice::<Vec<AppUsed>>(&bytes).ok());
         let apps = kept.unwrap_or_default().into_iter().map(|kept| {
             let quota = Quota {
                 used: Mutex::new(kept.used),
@@ -143,8 +143,8 @@ impl Quotas {
             return Ok(());
         }
         // Names and numbers can always be written as JSON.
-        let octets = serde_json::to_vec(&all).unwrap_or_default();
-        let written = disk::replace(&self.path, &octets);
+        let bytes = serde_json::to_vec(&all).unwrap_or_default();
+        let written = disk::replace(&self.path, &bytes);
         if written.is_err() {
             // Tried again with the next round.
             self.gone.store(true, Ordering::Relaxed);

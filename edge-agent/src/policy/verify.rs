@@ -62,8 +62,8 @@ impl Verifier<Vec<u8>> for RingVerifier {
             DecodingKeyKind::SecretOrDer(_) => Err(ring::error::Unspecified),
         };
         let point = |algorithm: &'static dyn sig::VerificationAlgorithm| match self.key.kind() {
-            DecodingKeyKind::SecretOrDer(octets) => {
-                sig::UnparsedPublicKey::new(algorithm, octets).verify(message, signature)
+            DecodingKeyKind::SecretOrDer(bytes) => {
+                sig::UnparsedPublicKey::new(algorithm, bytes).verify(message, signature)
             }
             DecodingKeyKind::RsaModulusExponent { .. } => Err(ring::error::Unspecified),
         };
@@ -119,9 +119,9 @@ struct Key {
 
 impl Keys {
     /// Reads a key set (RFC 7517). Keys of kinds that are not known, secrets, and keys for encryption are left out.
-    pub(super) fn parse(octets: &[u8]) -> Result<Self, String> {
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         // One key that cannot be understood must not hide the others.
-        let set: Set = serde_json::from_slice(octets).map_err(|error| error.to_string())?;
+        let set: Set = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         let known = set.keys.into_iter().take(KEYS_MAX);
         let known = known.filter_map(|value| serde_json::from_value::<Jwk>(value).ok());
         let keys: Vec<Key> = known.filter_map(|jwk| key(&jwk)).collect();
@@ -281,7 +281,7 @@ mod tests {
         narrow.algorithms = [JwtAlgorithm::RS256].into();
         let good = token(&one, &json!({ "alg": "EdDSA", "kid": "k1" }));
         assert_eq!(set.verify(&narrow, &good), Err(TokenFault::Malformed));
-        // The same octets under an algorithm with a shared secret, which would be the public key.
+        // The same bytes under an algorithm with a shared secret, which would be the public key.
         let hs = token(&one, &json!({ "alg": "HS256", "kid": "k1" }));
         assert_eq!(set.verify(&rule(), &hs), Err(TokenFault::Malformed));
         assert_eq!(

@@ -128,7 +128,8 @@ pub struct AdmissionSettings {
     pub slots: u32,
     /// Of these, how many hundredths the calls of one app may take; and of the memory for instances in containers, those of one app.
     pub app_share: Percent,
-    /// How many hundredths the calls of all apps of one tenant may take, of the slots that other tenants leave to it.
+    /// How many hundredths the calls of all apps of one tenant may take, of the slots that other tenants leave to it; and its instances in
+    /// containers, of the memory.
     pub tenant_share: Percent,
     /// Calls that wait for a slot; one more is refused.
     pub waiting: u32,

@@ -27,7 +27,7 @@ pub struct WorkflowSettings {
     pub workers: usize,
     /// Runs that this gateway leads at the same time; one more is refused.
     pub runs: usize,
-    /// Octets that one run may keep: the request, and outputs that other stages still need.
+    /// Bytes that one run may keep: the request, and outputs that other stages still need.
     pub run_data: ByteSize,
     /// Connections to each gateway of another cluster.
     pub connections: usize,

@@ -1,7 +1,7 @@
 //! Spans of calls, for an OpenTelemetry collector (OTLP over HTTP, in JSON).
 //!
 //! Nothing is measured for them: a call that has ended hands its record over ([`Traced::hand_over`]), by one step into a bounded queue that never
-//! waits, and a task of the agent's own runtime makes spans of it ([`spans`]) and sends them ([`export`]). Which calls are exported is decided where a
+//! waits, and a task of the agent's own runtime makes spans of it ([`spans`]) and sends them (`export`). Which calls are exported is decided where a
 //! trace begins, by its id ([`Sample`]), and goes along in the `traceparent`; so all nodes of a call decide alike.
 
 mod export;

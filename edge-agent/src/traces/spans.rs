@@ -1,7 +1,7 @@
 //! Spans of what was handed over: decided by records alone.
 //!
 //! ```text
-//! GET shop                        (server)  the gateway that the call came to, from its head to the last octet of its answer
+//! GET shop                        (server)  the gateway that the call came to, from its head to the last byte of its answer
 //! ├─ stage resize                 (client)  of a workflow: an attempt, as the gateway sees it that leads the run
 //! │  └─ POST shop/resize          (server)  the same, as the gateway sees it that runs the stage, in whatever cluster
 //! │     ├─ queue                            until it was let in, with the start of an instance where one was started
@@ -111,7 +111,7 @@ type Interval = (u64, u64);
 
 /// The span that `trace` is.
 fn span(trace: &Trace, name: String, kind: u8, (start, end): Interval) -> Span {
-    let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Span {
         trace_id: text(&trace.id()),
         span_id: text(&trace.span()),

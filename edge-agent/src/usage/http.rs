@@ -88,8 +88,8 @@ pub(crate) async fn answer(access: &CallAccess, app: &str, query: &str) -> Respo
                 silent: Vec::new(),
             };
             match serde_json::to_vec(&list) {
-                Ok(octets) => {
-                    let body = StageBody::Whole(octets.into());
+                Ok(bytes) => {
+                    let body = StageBody::Whole(bytes.into());
                     told(StatusCode::OK, "application/json", body)
                 }
                 Err(failure) => failed(&failure),

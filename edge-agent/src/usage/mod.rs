@@ -204,7 +204,7 @@ impl Meter {
     }
 }
 
-/// An id of version 7 (RFC 9562, section 5.7) from the thread's own generator: asking the kernel for random octets would be a system call for each call.
+/// An id of version 7 (RFC 9562, section 5.7) from the thread's own generator: asking the kernel for random bytes would be a system call for each call.
 fn invocation(now: u64) -> InvocationId {
     let id = uuid::Builder::from_unix_timestamp_millis(now, &rand::rng().random());
     InvocationId::from_uuid(id.into_uuid())
@@ -212,7 +212,7 @@ fn invocation(now: u64) -> InvocationId {
 
 impl Known {
     fn facts(&self, stats: &CallStats, progress: Progress) -> CallFacts {
-        let text = |octets: &Bytes| String::from_utf8_lossy(octets).into_owned();
+        let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
         CallFacts {
             request: text(&self.request),
             trace: text(&self.trace),

@@ -325,7 +325,7 @@ impl StageClient {
     }
 }
 
-/// What a gateway answered to a stage call, `most` octets at most.
+/// What a gateway answered to a stage call, `most` bytes at most.
 async fn output(
     cluster: &ClusterId,
     response: Response<Incoming>,

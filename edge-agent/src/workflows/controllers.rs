@@ -146,8 +146,8 @@ fn job(headers: &mut HeaderMap) -> Option<HeaderValue> {
 pub(crate) fn problem(code: ErrorCode, detail: &str) -> Response<StageBody> {
     let problem = Problem::new(code, detail);
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let octets = serde_json::to_vec(&problem).unwrap_or_default();
-    told(status, Problem::MEDIA_TYPE, StageBody::Whole(octets.into()))
+    let bytes = serde_json::to_vec(&problem).unwrap_or_default();
+    told(status, Problem::MEDIA_TYPE, StageBody::Whole(bytes.into()))
 }
 
 /// An answer.

@@ -30,7 +30,7 @@ use crate::apps::{Deployed, Server};
 use crate::gateway::body::GatewayBody;
 use crate::gateway::head::{self, Identity, Ids, Peer};
 use crate::gateway::instance::InstanceBody;
-use crate::gateway::problem::Answer;
+use crate::gateway::problem::ProblemResponse;
 use crate::gateway::service::Gateway;
 use crate::policy::guard::Permit;
 
@@ -62,11 +62,11 @@ pub(super) const FINISH: HeaderName = HeaderName::from_static("fdn-call-finish")
 /// The length that an answer without a body tells.
 pub(super) const LENGTH: HeaderName = HeaderName::from_static("fdn-call-length");
 
-const LATE: Answer = Answer::new(
+const LATE: ProblemResponse = ProblemResponse::new(
     ErrorCode::FunctionTimeout,
     "the node that the call was handed on to did not answer in time",
 );
-const LOST: Answer = Answer::new(
+const LOST: ProblemResponse = ProblemResponse::new(
     ErrorCode::InstanceLost,
     "the node that the call was handed on to was lost while it served it",
 );
@@ -92,7 +92,7 @@ pub(crate) enum Handing {
     /// Another gateway answered it.
     Answered(Box<Response<GatewayBody>>),
     /// It may have run, and must not run again or found nobody else; or its time is over.
-    Ended(Answer),
+    Ended(ProblemResponse),
     /// Nobody took it, and nothing has run.
     Nobody,
 }
@@ -327,7 +327,7 @@ fn request(
     if let Some(within) = within {
         headers.insert(WITHIN, millis(within));
     }
-    let octets = [
+    let bytes = [
         (CLIENT, &call.peer.address),
         (
             HeaderName::from_static(header::REQUEST_ID),
@@ -338,7 +338,7 @@ fn request(
             &call.ids.trace.parent,
         ),
     ];
-    for (name, value) in octets {
+    for (name, value) in bytes {
         headers.insert(name, HeaderValue::from_maybe_shared(value.clone()).ok()?);
     }
     let mut request = Request::new(Full::new(call.body.clone()));

@@ -28,7 +28,7 @@ pub(super) async fn call(
     call: StageCall,
 ) -> Result<Output, Failure> {
     let Some(deployed) = &stage.deployed else {
-        let told = "this node runs no containers";
+        let told = "this node runs no containers, or has no devices for the stage";
         return Err(Failure::new(FailureKind::NotStarted, told));
     };
     let head = call.head()?;
@@ -111,7 +111,7 @@ pub(super) async fn whole(mut body: GatewayBody, most: usize) -> Result<Bytes, F
 /// A run may keep no more.
 pub(super) fn too_large(most: usize) -> Failure {
     let told = format!(
-        "{}: its output is larger than the {most} octets that the run may still keep",
+        "{}: its output is larger than the {most} bytes that the run may still keep",
         ErrorCode::WorkflowTooLarge
     );
     Failure::new(FailureKind::Refused, told)

@@ -23,15 +23,15 @@ use tokio::time::timeout;
 use tracing::{debug, info};
 
 use super::answer;
-use super::book::{Noted, begun};
 use super::call::{Output, StageCall};
 use super::here;
 use super::inputs::{Parent, hand_over, problem};
 use super::prewarm::Prewarming;
+use super::run_changes::{Noted, begun};
 use crate::apps::{StageServing, Staged};
 use crate::gateway::body::GatewayBody;
 use crate::gateway::head::{self, Ids, Peer};
-use crate::gateway::problem::Answer;
+use crate::gateway::problem::ProblemResponse;
 use crate::gateway::routes::Route;
 use crate::gateway::service::Gateway;
 use crate::gateway::upload;
@@ -70,9 +70,9 @@ struct Counted {
 }
 
 impl Counted {
-    fn keep(&mut self, octets: i64) {
-        self.kept += octets;
-        self.metrics.kept.add(octets);
+    fn keep(&mut self, bytes: i64) {
+        self.kept += bytes;
+        self.metrics.kept.add(bytes);
     }
 
     /// An attempt has ended.
@@ -127,11 +127,11 @@ impl Gateway {
         payload: Payload,
         route: &Route,
         staged: &Staged,
-    ) -> Result<Response<GatewayBody>, Answer> {
+    ) -> Result<Response<GatewayBody>, ProblemResponse> {
         let workflows = &self.workflows;
         let Ok(permit) = Arc::clone(&workflows.runs).try_acquire_owned() else {
             workflows.metrics.runs.with_label_values(&["refused"]).inc();
-            return Err(Answer::of_call(ErrorCode::Overloaded));
+            return Err(ProblemResponse::of_call(ErrorCode::Overloaded));
         };
         let time = staged.run.timeout.as_duration();
         let most = workflows.settings.run_data.as_bytes();
@@ -151,7 +151,10 @@ impl Gateway {
             arrived: caller.arrived,
             outcome: (Outcome::Client, "abandoned"),
             kept: 0,
-            noted: Noted::new(begun(workflows, caller, route, staged), &workflows.book),
+            noted: Noted::new(
+                begun(workflows, caller, route, staged),
+                &workflows.run_changes,
+            ),
             spans: self.traced(&caller.ids.trace).map(|traced| {
                 let method = caller.head.method.as_str();
                 Box::new(RunSpans::new(*traced, method))
@@ -286,8 +289,8 @@ impl Lead<'_> {
                     .get(header::NODE)
                     .filter(|_| self.is_away(stage));
                 let node = node.and_then(|node| node.to_str().ok()?.parse().ok());
-                let octets = output.body.len();
-                self.counted.noted.done(stage, attempt, octets, node);
+                let bytes = output.body.len();
+                self.counted.noted.done(stage, attempt, bytes, node);
                 self.outputs[stage] = Some(output);
                 self.count(stage, "done");
                 Some(Event::Done { stage, attempt })
@@ -351,7 +354,7 @@ impl Lead<'_> {
         }
     }
 
-    /// The octets that the run may still keep.
+    /// The bytes that the run may still keep.
     fn room(&self) -> usize {
         let kept: usize = self
             .outputs

@@ -16,7 +16,6 @@
 //! same listener is where `controllers` ask this node, and call its gateway.
 
 mod answer;
-pub mod book;
 pub mod call;
 mod client;
 mod controllers;
@@ -27,6 +26,7 @@ mod inputs;
 mod lead;
 mod overflow;
 mod prewarm;
+pub mod run_changes;
 mod serve;
 mod server;
 mod wire;
@@ -36,13 +36,13 @@ use std::sync::Arc;
 use fdn_core::{ClusterId, NodeId};
 use tokio::sync::Semaphore;
 
-pub use book::RunBook;
 pub use client::StageClient;
 pub use controllers::Told;
 pub(crate) use controllers::{problem, told};
 pub(crate) use forward::{Handed, Handing, Refusals};
 pub(crate) use lead::Caller;
 pub(crate) use overflow::{Asked, Loads};
+pub use run_changes::RunChanges;
 pub(crate) use serve::StageBody;
 pub use server::{StageServer, StageServerParts};
 
@@ -75,7 +75,7 @@ pub struct Workflows {
     /// This node.
     pub node: NodeId,
     /// What the controllers are to be told of runs.
-    pub book: Arc<RunBook>,
+    pub run_changes: Arc<RunChanges>,
     runs: Arc<Semaphore>,
     /// Of how many later stages gateways may be told beside those that they are told of.
     telling: Semaphore,
@@ -86,7 +86,7 @@ impl Workflows {
     #[must_use]
     pub fn new(
         (node, cluster): (NodeId, ClusterId),
-        book: Arc<RunBook>,
+        run_changes: Arc<RunChanges>,
         settings: WorkflowSettings,
         client: Option<Arc<StageClient>>,
         metrics: WorkflowMetrics,
@@ -106,7 +106,7 @@ impl Workflows {
             refusals: Refusals::default(),
             loads: Loads::default(),
             node,
-            book,
+            run_changes,
         }
     }
 }

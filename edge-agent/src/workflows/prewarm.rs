@@ -214,7 +214,7 @@ impl Gateway {
             return Answer::Unknown;
         }
         match &deployed.server {
-            Server::Instances(lane) => lane.announce(within.min(patience), patience),
+            Server::Instances(queue) => queue.announce(within.min(patience), patience),
             Server::Sandboxes(_) if deployed.is_loaded() => Answer::Warm,
             Server::Sandboxes(_) => {
                 let (deployed, metrics) = (Arc::clone(deployed), self.metrics.clone());

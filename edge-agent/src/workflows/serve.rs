@@ -1,4 +1,4 @@
-//! A stage call of another gateway, from its head to the last octet of its answer.
+//! A stage call of another gateway, from its head to the last byte of its answer.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl Body for StageBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let piece = match &mut *self {
             Self::None => None,
-            Self::Whole(octets) => Some(std::mem::take(octets)).filter(|octets| !octets.is_empty()),
+            Self::Whole(bytes) => Some(std::mem::take(bytes)).filter(|bytes| !bytes.is_empty()),
             Self::Pieces(pieces) => ready!(pieces.as_mut().poll_next(cx)),
             Self::Call(body) => match ready!(Pin::new(body).poll_next(cx)) {
                 Some(Ok(piece)) => Some(piece),
@@ -67,7 +67,7 @@ impl Body for StageBody {
         use actix_http::body::BodySize;
         match self {
             Self::None => SizeHint::with_exact(0),
-            Self::Whole(octets) => SizeHint::with_exact(octets.len() as u64),
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Pieces(_) => SizeHint::default(),
             Self::Call(body) => match body.size() {
                 BodySize::Sized(length) => SizeHint::with_exact(length),
@@ -195,7 +195,9 @@ pub(super) fn deployed<'a>(
         return Err(absent(format!("{here} is deployed there, not {version}")));
     }
     let deployed = stage.deployed.as_ref();
-    deployed.ok_or_else(|| absent("that node runs no containers".to_owned()))
+    deployed.ok_or_else(|| {
+        absent("that node runs no containers, or has no devices for the stage".to_owned())
+    })
 }
 
 /// The head of the call as the gateway's own calls have it.

@@ -89,7 +89,7 @@ pub(super) fn request(call: &StageCall) -> Result<Request<Full<Bytes>>, Failure>
     *request.method_mut() = Method::POST;
     *request.uri_mut() = uri;
     *request.version_mut() = http::Version::HTTP_2;
-    let octets = |bytes: &Bytes| HeaderValue::from_maybe_shared(bytes.clone());
+    let bytes = |bytes: &Bytes| HeaderValue::from_maybe_shared(bytes.clone());
     let headers = request.headers_mut();
     headers.clone_from(&call.headers);
     headers.insert(METHOD, field(call.method.as_str()));
@@ -109,7 +109,7 @@ pub(super) fn request(call: &StageCall) -> Result<Request<Full<Bytes>>, Failure>
         ),
     ];
     for (name, value) in told {
-        if let Ok(value) = octets(value) {
+        if let Ok(value) = bytes(value) {
             headers.insert(name, value);
         }
     }

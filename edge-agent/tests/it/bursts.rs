@@ -28,7 +28,7 @@ pub(crate) fn container() -> Manifest {
     }
 }
 
-/// A fake engine with an image of this name, whose octets are its name.
+/// A fake engine with an image of this name, whose bytes are its name.
 pub(crate) fn engine(name: &str, program: FakeProgram) -> Arc<FakeEngine> {
     let engine = FakeEngine::new();
     engine.add_image(name, program);

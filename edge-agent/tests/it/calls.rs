@@ -48,7 +48,7 @@ async fn the_host_decides() {
     agent.stop().await;
 }
 
-/// What comes back for these octets, until the server closes.
+/// What comes back for these bytes, until the server closes.
 fn raw(agent: &fdn_edge_agent::Agent, request: &str) -> String {
     let mut stream = TcpStream::connect(agent.gateway_address()).expect("connect");
     stream

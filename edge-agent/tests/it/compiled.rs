@@ -93,12 +93,12 @@ impl Case {
 
     /// The controller answers with this head and this code.
     fn offer(&self, head: &CompiledHead, code: &[u8]) {
-        let mut octets = serde_json::to_vec(head).expect("encoded");
-        octets.push(b'\n');
-        octets.extend_from_slice(code);
+        let mut bytes = serde_json::to_vec(head).expect("encoded");
+        bytes.push(b'\n');
+        bytes.extend_from_slice(code);
         self.network
             .controller
-            .offer_compiled(&self.component, self.engine.as_str(), octets);
+            .offer_compiled(&self.component, self.engine.as_str(), bytes);
     }
 
     /// Deploys, calls, and says what became of the machine code that was offered, and how often the node compiled.

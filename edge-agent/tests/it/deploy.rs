@@ -248,7 +248,7 @@ async fn a_version_that_cannot_be_made_ready_takes_nothing_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn octets_that_do_not_match_are_fetched_again_and_a_broken_fetch_goes_on() {
+async fn bytes_that_do_not_match_are_fetched_again_and_a_broken_fetch_goes_on() {
     let network = Network::start().await;
     let agent = network.agent(network.settings("eu-west-1")).await;
     network.controller.corrupt_next(1);
@@ -418,8 +418,8 @@ fn lies_on_disk(folder: &Path, text: &str) -> bool {
             return lies_on_disk(&path, text);
         }
         // What is replaced meanwhile is found under its own name.
-        let octets = std::fs::read(&path).unwrap_or_default();
-        octets.windows(text.len()).any(|at| at == text.as_bytes())
+        let bytes = std::fs::read(&path).unwrap_or_default();
+        bytes.windows(text.len()).any(|at| at == text.as_bytes())
     })
 }
 

@@ -41,12 +41,12 @@ fn running(cluster: &Cluster) -> BTreeSet<String> {
 /// An uploaded archive whose image was copied to the repository.
 async fn deploy(network: &Network) {
     let archive = fdn_testkit::docker::oci_image("pods");
-    let octets = std::fs::read(archive).expect("the archive was written");
+    let bytes = std::fs::read(archive).expect("the archive was written");
     let manifest = Manifest {
         health_path: "/hello".to_owned(),
         ..container()
     };
-    let revision = network.deploy("thumbs", 1, &octets, manifest).await;
+    let revision = network.deploy("thumbs", 1, &bytes, manifest).await;
     let ready = |phase: &fdn_core::message::AppPhase| *phase == fdn_core::message::AppPhase::Ready;
     network.until_phase("thumbs", revision, ready).await;
 }

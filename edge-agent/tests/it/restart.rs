@@ -109,10 +109,10 @@ async fn a_compiled_file_that_was_changed_is_made_anew() {
     network.until_text(&agent, "hello", "anew").await;
     agent.stop().await;
     let path = compiled(&network);
-    let mut octets = std::fs::read(&path).expect("read");
-    let middle = octets.len() / 2;
-    octets[middle] ^= 0xFF;
-    std::fs::write(&path, octets).expect("written");
+    let mut bytes = std::fs::read(&path).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0xFF;
+    std::fs::write(&path, bytes).expect("written");
     network.controller.kill().await;
     let agent = restarted(&network).await;
     assert_eq!(

@@ -45,8 +45,8 @@ fn try_written(network: &Network) -> Option<Calls> {
     paths.sort();
     let mut calls = Calls::new();
     for path in paths {
-        let octets = std::fs::read(path).ok()?;
-        for payload in fdn_spool::frame::scan(&octets).payloads {
+        let bytes = std::fs::read(path).ok()?;
+        for payload in fdn_spool::frame::scan(&bytes).payloads {
             let record: CallRecord = serde_json::from_slice(payload).expect("a record");
             let entry = calls.entry(record.used.invocation);
             let entry = entry.or_insert_with(|| (record.used.clone(), 0));

@@ -238,17 +238,17 @@ impl Controller {
             .await
             .map_err(unreachable)?;
         let status = answer.status();
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(unreachable)? {
-            if octets.len() + chunk.len() > ANSWER_MAX {
+            if bytes.len() + chunk.len() > ANSWER_MAX {
                 return Err(self.foreign("the answer is too long"));
             }
-            octets.extend_from_slice(&chunk);
+            bytes.extend_from_slice(&chunk);
         }
         if status.is_success() {
-            return serde_json::from_slice(&octets).map_err(|e| self.foreign(&e.to_string()));
+            return serde_json::from_slice(&bytes).map_err(|e| self.foreign(&e.to_string()));
         }
-        match serde_json::from_slice::<Problem>(&octets) {
+        match serde_json::from_slice::<Problem>(&bytes) {
             Ok(problem) => Err(JoinError::Refused(Box::new(problem))),
             Err(_) => Err(self.foreign(&format!("status {}", status.as_u16()))),
         }

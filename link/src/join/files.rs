@@ -70,16 +70,16 @@ impl Identity {
         let Some(file) = ca_file else {
             return Ok(None);
         };
-        let octets = std::fs::read(file).map_err(|e| ServiceError::File {
+        let bytes = std::fs::read(file).map_err(|e| ServiceError::File {
             path: file.to_owned(),
             reason: e.to_string(),
         })?;
-        self.write_api_ca(&octets).map(Some)
+        self.write_api_ca(&bytes).map(Some)
     }
 
     /// Keeps these authorities of the controllers' API; where.
-    pub(super) fn write_api_ca(&self, octets: &[u8]) -> Result<PathBuf, JoinError> {
-        disk::replace_public(&self.api_ca, octets)?;
+    pub(super) fn write_api_ca(&self, bytes: &[u8]) -> Result<PathBuf, JoinError> {
+        disk::replace_public(&self.api_ca, bytes)?;
         Ok(self.api_ca.clone())
     }
 

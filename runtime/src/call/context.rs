@@ -17,7 +17,7 @@ pub struct Limits {
     pub memory: ByteSize,
     /// CPU time of the guest.
     pub cpu_time: Duration,
-    /// From [`crate::Function::call`] to the last octet of the response.
+    /// From [`crate::Function::call`] to the last byte of the response.
     pub timeout: Duration,
     /// The request body.
     pub body: ByteSize,

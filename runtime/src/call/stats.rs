@@ -18,9 +18,9 @@ pub struct CallStats {
     pub cpu: Duration,
     /// From the start of the call until the response head was set.
     pub first_byte: Duration,
-    /// The most memory the instance held, in octets.
+    /// The most memory the instance held, in bytes.
     pub memory_peak: u64,
-    /// Octets of the response body that were handed out.
+    /// Bytes of the response body that were handed out.
     pub response_bytes: u64,
     /// Whether the instance had served a call before.
     pub reused: bool,

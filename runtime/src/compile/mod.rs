@@ -33,7 +33,7 @@ const REPORT_LIMIT: u64 = 128 << 10;
 /// What was compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileReport {
-    /// Octets of the compiled file.
+    /// Bytes of the compiled file.
     pub compiled_size: u64,
     /// Digest of the compiled file.
     pub compiled_digest: Digest,

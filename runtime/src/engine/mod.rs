@@ -233,7 +233,7 @@ impl Engine {
     }
 
     /// An id that no other instance has or will have. Unique because of a random half made once per engine: drawing random
-    /// octets for each call would cost more than the rest of its bookkeeping.
+    /// bytes for each call would cost more than the rest of its bookkeeping.
     pub(crate) fn next_instance(&self) -> InstanceId {
         let number = self.inner.instance_count.fetch_add(1, Ordering::Relaxed);
         let mixed = Uuid::from_u64_pair(self.inner.instance_base, number);

@@ -1,7 +1,7 @@
 //! Bounds on what an archive and its layers unfold to: counted to the end, without keeping any of it.
 //!
 //! A layer is a tar file again, mostly compressed with gzip, and an engine unpacks it onto the node's disk: a few kilobytes may become any number
-//! of octets and files.
+//! of bytes and files.
 
 use std::io::{self, Read, Write};
 
@@ -24,7 +24,7 @@ fn too_much(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::FileTooLarge, text)
 }
 
-/// A reader that fails beyond a number of octets.
+/// A reader that fails beyond a number of bytes.
 pub(super) struct Bounded<R> {
     inner: R,
     left: u64,
@@ -52,7 +52,7 @@ impl<R: Read> Read for Bounded<R> {
 
 /// What all layers together may still unfold to.
 pub(super) struct Budget {
-    octets: u64,
+    bytes: u64,
     entries: u64,
     most: u64,
 }
@@ -60,15 +60,15 @@ pub(super) struct Budget {
 impl Budget {
     pub(super) const fn new(most: u64) -> Self {
         Self {
-            octets: most,
+            bytes: most,
             entries: ENTRIES_MAX,
             most,
         }
     }
 
-    fn octets(&mut self, count: usize) -> io::Result<()> {
-        let left = self.octets.checked_sub(count as u64);
-        self.octets = left.ok_or_else(|| too_much(ByteSize::from_bytes(self.most).to_string()))?;
+    fn bytes(&mut self, count: usize) -> io::Result<()> {
+        let left = self.bytes.checked_sub(count as u64);
+        self.bytes = left.ok_or_else(|| too_much(ByteSize::from_bytes(self.most).to_string()))?;
         Ok(())
     }
 
@@ -103,10 +103,10 @@ impl<'b> Unfolding<'b> {
     }
 
     /// Takes the next piece.
-    pub(super) fn take(&mut self, octets: &[u8]) -> io::Result<()> {
+    pub(super) fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Self::Packed(decoder) => decoder.write_all(octets),
-            Self::Plain(layer) => layer.write_all(octets),
+            Self::Packed(decoder) => decoder.write_all(bytes),
+            Self::Plain(layer) => layer.write_all(bytes),
         }
     }
 
@@ -119,12 +119,12 @@ impl<'b> Unfolding<'b> {
     }
 }
 
-/// The octets of a layer, of which the headers of its entries are counted, as long as it is a tar file.
+/// The bytes of a layer, of which the headers of its entries are counted, as long as it is a tar file.
 pub(super) struct Layer<'b> {
     budget: &'b mut Budget,
     /// The part of a header that has come.
     block: Vec<u8>,
-    /// Octets until the next header.
+    /// Bytes until the next header.
     skip: u64,
     /// Whether it has been a tar file so far.
     counts: bool,
@@ -134,8 +134,8 @@ impl Layer<'_> {
     fn header(&mut self) -> io::Result<()> {
         let header = Header::from_byte_slice(&self.block);
         let said = header.cksum().ok();
-        let sum = self.block.iter().enumerate().map(|(at, octet)| {
-            let counted = if CHECKSUM.contains(&at) { b' ' } else { *octet };
+        let sum = self.block.iter().enumerate().map(|(at, byte)| {
+            let counted = if CHECKSUM.contains(&at) { b' ' } else { *byte };
             u32::from(counted)
         });
         // What ends a tar file is no header either, and what follows it nobody unpacks.
@@ -158,9 +158,9 @@ impl Layer<'_> {
 }
 
 impl Write for Layer<'_> {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.budget.octets(octets.len())?;
-        let mut rest = octets;
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.budget.bytes(bytes.len())?;
+        let mut rest = bytes;
         while self.counts && !rest.is_empty() {
             let skipped = usize::try_from(self.skip).unwrap_or(usize::MAX);
             let skipped = skipped.min(rest.len());
@@ -173,7 +173,7 @@ impl Write for Layer<'_> {
                 self.header()?;
             }
         }
-        Ok(octets.len())
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -200,29 +200,29 @@ mod tests {
         builder.into_inner().expect("memory")
     }
 
-    fn gzip(octets: &[u8]) -> Vec<u8> {
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
-        gzip.write_all(octets).expect("memory");
+        gzip.write_all(bytes).expect("memory");
         gzip.finish().expect("memory")
     }
 
     /// What is left of the budget after a file that comes in pieces of this size.
-    fn left(mut budget: Budget, octets: &[u8], piece: usize) -> io::Result<(u64, u64)> {
-        let mut unfolding = Unfolding::new(octets.starts_with(&[0x1f, 0x8b]), &mut budget);
-        for piece in octets.chunks(piece) {
+    fn left(mut budget: Budget, bytes: &[u8], piece: usize) -> io::Result<(u64, u64)> {
+        let mut unfolding = Unfolding::new(bytes.starts_with(&[0x1f, 0x8b]), &mut budget);
+        for piece in bytes.chunks(piece) {
             unfolding.take(piece)?;
         }
         unfolding.finish()?;
-        Ok((budget.octets, budget.entries))
+        Ok((budget.bytes, budget.entries))
     }
 
     #[test]
-    fn octets_and_entries_are_counted_however_they_come() {
+    fn bytes_and_entries_are_counted_however_they_come() {
         let tar = tar_of(7, 1000);
         let most = tar.len() as u64;
-        for octets in [tar.clone(), gzip(&tar)] {
+        for bytes in [tar.clone(), gzip(&tar)] {
             for piece in [1, 100, 512, 4096] {
-                let left = left(Budget::new(most), &octets, piece).expect("within");
+                let left = left(Budget::new(most), &bytes, piece).expect("within");
                 assert_eq!(left, (0, ENTRIES_MAX - 7), "in pieces of {piece}");
             }
         }
@@ -231,8 +231,8 @@ mod tests {
     #[test]
     fn more_than_there_may_be_is_refused() {
         let tar = tar_of(7, 1000);
-        for octets in [tar.clone(), gzip(&tar)] {
-            let error = left(Budget::new(tar.len() as u64 - 1), &octets, 4096).expect_err("octets");
+        for bytes in [tar.clone(), gzip(&tar)] {
+            let error = left(Budget::new(tar.len() as u64 - 1), &bytes, 4096).expect_err("bytes");
             assert!(
                 error.to_string().contains("unfolds to more than"),
                 "{error}"
@@ -241,7 +241,7 @@ mod tests {
                 entries: 6,
                 ..Budget::new(u64::MAX)
             };
-            let error = left(few, &octets, 4096).expect_err("entries");
+            let error = left(few, &bytes, 4096).expect_err("entries");
             assert!(error.to_string().contains("files"), "{error}");
         }
     }
@@ -249,12 +249,12 @@ mod tests {
     #[test]
     fn two_members_of_gzip_are_both_counted() {
         let twice = [gzip(&[0; 1000]), gzip(&[0; 1000])].concat();
-        let (octets, _) = left(Budget::new(5000), &twice, 4096).expect("within");
-        assert_eq!(octets, 3000);
+        let (bytes, _) = left(Budget::new(5000), &twice, 4096).expect("within");
+        assert_eq!(bytes, 3000);
     }
 
     #[test]
-    fn what_is_no_tar_file_has_octets_and_no_entries() {
+    fn what_is_no_tar_file_has_bytes_and_no_entries() {
         let left = left(Budget::new(5000), &[b'{'; 2000], 300).expect("within");
         assert_eq!(left, (3000, ENTRIES_MAX));
     }

@@ -72,7 +72,7 @@ async fn bodies_of_every_kind_and_size_come_back() {
             assert_eq!(status, 200);
             assert!(
                 echoed == bytes,
-                "{size} octets came back as {}",
+                "{size} bytes came back as {}",
                 echoed.len()
             );
         }

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 
 use super::{call, context_with, generous, system_lines, until};
 
-/// Answers every connection with these octets; counts connections, and those that the other side has closed.
+/// Answers every connection with these bytes; counts connections, and those that the other side has closed.
 struct Server {
     address: SocketAddr,
     opened: Arc<AtomicUsize>,

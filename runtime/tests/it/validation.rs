@@ -105,7 +105,7 @@ async fn each_bad_upload_has_its_own_code_and_says_what_to_do_and_leaves_nothing
         (
             components::truncated(),
             ErrorCode::UploadMalformed,
-            "truncated or malformed at octet",
+            "truncated or malformed at byte",
         ),
         (
             components::no_handler(),
@@ -164,7 +164,7 @@ async fn a_large_upload_is_not_even_read() {
         .map(drop)
         .expect_err("too large");
     assert_eq!(error.code(), ErrorCode::UploadTooLarge);
-    assert!(error.to_string().contains("101 octets"), "{error}");
+    assert!(error.to_string().contains("101 bytes"), "{error}");
 }
 
 #[tokio::test]

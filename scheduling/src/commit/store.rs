@@ -1,7 +1,7 @@
 //! The node records, which the committer alone changes, and the copies that pre-schedulers read.
 //!
 //! **What is copied.** A pre-scheduler reads its own [`View`]. [`View::read`] brings it up to date with what has changed since it
-//! last read: 64 octets for each change, from a ring of the latest changes; all records when it missed more than the ring
+//! last read: 64 bytes for each change, from a ring of the latest changes; all records when it missed more than the ring
 //! holds. Nothing is shared, so pre-schedulers score without any lock; reading takes the store for as long as the copy lasts.
 //! Where store and pre-scheduler are different processes, records travel as messages: [`View::apply`] takes them in any order,
 //! doubled or not, because versions only grow.

@@ -1,12 +1,12 @@
 //! Which slot holds a task: open addressing, linear probing, one hash function for all time, no growth.
 //!
-//! A cell has the slot and half of the task's hash, so that a look-up reads eight octets per cell and the entry itself only
+//! A cell has the slot and half of the task's hash, so that a look-up reads eight bytes per cell and the entry itself only
 //! where the half agrees. Half of the cells at least stay empty. Nothing iterates over it, so its order reaches no output;
 //! removing shifts back what follows, so it holds no tombstones and a look-up stays short however many tasks have come and gone.
 
 use super::message::TaskId;
 
-/// The index: 16 to 32 octets per task of the limit.
+/// The index: 16 to 32 bytes per task of the limit.
 #[derive(Clone, Debug)]
 pub(super) struct Index {
     /// Half of the hash above, one more than the slot below; zero is empty.

@@ -73,7 +73,7 @@ pub struct Probe<D> {
 
 /// How a node stands, as the global scheduler hears it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Standing<D> {
+pub struct NodeReport<D> {
     /// Which node.
     pub node: NodeIndex,
     /// Grows with every change of what is free.
@@ -89,7 +89,7 @@ pub struct Standing<D> {
 /// What a node's scheduler hears.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ToNode<D> {
-    /// A task arrives from its origin.
+    /// A task arrives from its submitter.
     Submit(Task<D>),
     /// A task is sent on by a node that found this one the best by its snapshot, so many hops from its first node.
     Hint(Task<D>, u8),
@@ -138,16 +138,16 @@ pub enum ToGlobal<D> {
     /// A task for which no room was found otherwise, for the global scheduler of this term and no other.
     Forward(Task<D>, Term),
     /// A placed task comes back from a node without room.
-    Bounce(Task<D>, Standing<D>),
+    Bounce(Task<D>, NodeReport<D>),
     /// How a node stands.
-    Notice(Standing<D>),
+    Notice(NodeReport<D>),
     /// As for nodes.
     Fence(Fence),
 }
 
-/// What the origin of tasks hears.
+/// What the submitter of tasks hears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ToOrigin {
+pub enum ToSubmitter {
     /// The task's instance was started.
     Started {
         /// Which task.
@@ -244,6 +244,6 @@ pub enum Action<D> {
     Node(NodeIndex, ToNode<D>),
     /// Send this to the global scheduler.
     Global(ToGlobal<D>),
-    /// Send this to the origin of the task.
-    Origin(ToOrigin),
+    /// Send this to the submitter of the task.
+    Submitter(ToSubmitter),
 }

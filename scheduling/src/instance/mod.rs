@@ -1,13 +1,13 @@
 //! Where in a cluster an instance starts: local check, a probe of two nodes, the global scheduler; or hints.
 //!
 //! Three state machines, which simulator and edge agents drive alike: [`Node`], the scheduler of one node; [`Global`], the global
-//! scheduler; [`Origin`], which wants instances. They take messages and the time, and append [`Action`]s to a list of their
+//! scheduler; [`Submitter`], which wants instances. They take messages and the time, and append [`Action`]s to a list of their
 //! caller: messages to send, instances to start. They are generic over what an instance takes ([`Demand`]): unit [`Slots`],
 //! or [`fdn_core::Resources`].
 //!
 //! # How a task goes
 //! ```text
-//! origin --Submit--> node: local check, starts it
+//! submitter --Submit--> node: local check, starts it
 //!                      | no room
 //!                      +--Probe--> two others, which reserve and answer: the first yes gets --Assign--
 //!                      | two noes
@@ -21,16 +21,16 @@
 //!
 //! 1. **One holder at a time.** An attempt at a task is a chain: each holder gets it with a leg number, decides once (start it, or
 //!    pass it on to one other), and remembers. What comes with a leg it knows is a repetition, and repeats the decision. So
-//!    one attempt starts at most one instance, and the origin mends every loss by sending the task again: no
+//!    one attempt starts at most one instance, and the submitter mends every loss by sending the task again: no
 //!    message on the way needs an acknowledgement.
-//! 2. **A fence between attempts.** If a holder is lost, the chain is broken. The origin begins another attempt only after every
+//! 2. **A fence between attempts.** If a holder is lost, the chain is broken. The submitter begins another attempt only after every
 //!    remaining scheduler has promised not to start the old one any more, and none has started it.
 //! 3. **A deadline.** Nobody starts a task after its deadline, so everybody may forget it some time later: memory is bounded by
 //!    a time window. It has a limit too; at the limit new tasks are refused, not old ones forgotten.
 //!
 //! Loss of the global scheduler is mended by the same rules. Each one has a term ([`Term`]), larger than all before it. One that
 //! takes over ([`Global::take_over`]) knows nothing; nodes that hear of it ([`Node::headed`]) say at once how they stand, and
-//! what they had forwarded to the one before is a broken chain: nobody can say whether it was placed, so when the origin
+//! what they had forwarded to the one before is a broken chain: nobody can say whether it was placed, so when the submitter
 //! sends it again it is told so, and a fence finds out. Nobody decides on messages that were meant for another term, so two at a
 //! time do no harm either.
 //!
@@ -83,21 +83,21 @@ mod memory;
 mod message;
 mod node;
 mod order;
-mod origin;
 mod peers;
 mod settings;
 mod slab;
+mod submitter;
 mod view;
 
 pub use demand::{Demand, Slots};
 pub use global::{ByRoom, Commit, Global, ListSettings, Verdict};
 pub use hints::Load;
 pub use message::{
-    Action, Fence, NodeIndex, Probe, Refusal, Running, Stage, Standing, Task, TaskId, Term,
-    ToGlobal, ToNode, ToOrigin,
+    Action, Fence, NodeIndex, NodeReport, Probe, Refusal, Running, Stage, Task, TaskId, Term,
+    ToGlobal, ToNode, ToSubmitter,
 };
 pub use node::Node;
-pub use origin::{Origin, OriginSettings, Settled, TooManyOpen};
 pub use settings::{
     GlobalSettings, HINT_SAMPLE_MAX, Limits, Policy, Settings, SettingsError, Spread,
 };
+pub use submitter::{Settled, Submitter, SubmitterSettings, TooManyOpen};

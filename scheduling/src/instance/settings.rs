@@ -64,8 +64,8 @@ pub struct Settings {
 /// The bounds of a node's tables, and what happens there.
 ///
 /// Room for all of it is taken at the start, so that nothing grows while tasks arrive. Slots used last are used first, so what
-/// is touched, and takes physical memory, is what was in use together at one time: for unit slots 40 octets per remembered task
-/// and 16 to 32 octets of index per task of the limit, 80 per question to two nodes, 32 per reservation, 28 per instance.
+/// is touched, and takes physical memory, is what was in use together at one time: for unit slots 40 bytes per remembered task
+/// and 16 to 32 bytes of index per task of the limit, 80 per question to two nodes, 32 per reservation, 28 per instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Tasks that wait for their turn until [`super::Node::poll`]; with one more, the shortest of them have theirs at once.

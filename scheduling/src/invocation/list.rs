@@ -1,4 +1,4 @@
-//! Waiting invocations as FIFO lists through one table: 48 octets each, no allocation once the table has grown.
+//! Waiting invocations as FIFO lists through one table: 48 bytes each, no allocation once the table has grown.
 
 use fdn_core::Millis;
 
@@ -64,8 +64,8 @@ impl Default for Lists {
     }
 }
 
-/// Octets for each waiting invocation.
-pub(super) const OCTETS: usize = size_of::<Node>();
+/// Bytes for each waiting invocation.
+pub(super) const BYTES: usize = size_of::<Node>();
 
 impl Lists {
     pub(super) const fn len(&self) -> usize {

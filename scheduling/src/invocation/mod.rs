@@ -35,12 +35,13 @@
 //! | an invocation came, was given up | [`Scheduler::arrive`], [`Scheduler::cancel`] |
 //! | a container is loaded, its invocation has ended, it is gone | [`Scheduler::ready`], [`Scheduler::finished`], [`Scheduler::failed`] |
 //! | time has passed | [`Scheduler::tick`] at [`Scheduler::next_tick`] |
-//! | a scaler has decided on a function | [`Scheduler::scale`], from [`Scheduler::standing`] |
+//! | a scaler has decided on a function | [`Scheduler::scale`], from [`Scheduler::function_state`] |
 //! | a worker came, has other memory, is lost | [`Scheduler::add_worker`], [`Scheduler::memory_changed`], [`Scheduler::worker_lost`] |
 //! | an autoscaler wants more containers, or fewer | [`Scheduler::set_limit`], [`Scheduler::prewarm`], [`Scheduler::trim`] |
 //! | a container was found warm | [`Scheduler::adopt`] |
+//! | what those of one group and of one owner may hold | [`Scheduler::join`], [`Scheduler::set_owner`], [`Scheduler::set_bounds`] |
 //!
-//! Where invocations need no container that is loaded, only a place to run, [`Gate`] applies the same order to the places.
+//! Where invocations need no container that is loaded, only a place to run, [`AdmissionQueue`] applies the same order to the places.
 //!
 //! ```
 //! use fdn_core::{MebiBytes, Millis};
@@ -77,11 +78,11 @@
 //! containers of a worker hold is at most its memory, unless that shrank under busy ones. Every invocation that was taken is
 //! started, given up or still waits; each start is of the smallest key, but for the starved and the skipped.
 
+mod admission_queue;
 mod amount;
 mod container;
 mod dispatch;
 mod event;
-mod gate;
 mod heap;
 mod id;
 mod inspect;
@@ -102,8 +103,8 @@ mod tables;
 mod weight;
 mod worker;
 
+pub use admission_queue::{AdmissionQueue, Candidate};
 pub use event::{Action, Why};
-pub use gate::{Candidate, Gate};
 pub use id::{ContainerId, FunctionIndex, RequestId, Ticket, WorkerIndex};
 pub use inspect::{ContainerView, Doing, WorkerView};
 pub use keep_alive::{
@@ -114,8 +115,9 @@ pub use order::{Order, QUANTUM};
 pub use profile::Profile;
 pub use queue::{Queue, QueueLimits, Queued};
 pub use refusal::Refusal;
-pub use scaling::Standing;
+pub use scaling::FunctionState;
 pub use scheduler::Scheduler;
 pub use settings::{Settings, TableLimits};
+pub use share::{Bounds, most_of, part_of};
 pub use starvation::Guard;
 pub use weight::Weight;

@@ -21,7 +21,7 @@ use fdn_core::Millis;
 
 use super::heap::IndexedHeap;
 use super::id::{FunctionIndex, RequestId, Ticket};
-use super::list::{List, Lists, NONE, OCTETS, Waiting};
+use super::list::{BYTES, List, Lists, NONE, Waiting};
 use super::order::{Head, Key, Order, left};
 use super::profile::Profile;
 use super::refusal::Refusal;
@@ -56,7 +56,7 @@ pub struct Queued {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum Eligibility {
     /// In the order.
     Ready,
     /// Waits for its own containers; its age still counts.
@@ -68,10 +68,10 @@ enum Standing {
 }
 
 #[derive(Clone, Debug)]
-struct Lane {
+struct FunctionQueue {
     profile: Profile,
     warm: bool,
-    standing: Standing,
+    eligibility: Eligibility,
     list: List,
 }
 
@@ -85,7 +85,7 @@ pub struct Queue {
     limits: QueueLimits,
     turns: u64,
     lists: Lists,
-    lanes: Vec<Lane>,
+    functions: Vec<FunctionQueue>,
     ready: IndexedHeap<Key>,
     parked: IndexedHeap<u64>,
     /// By the arrival of the head; kept only if ages matter.
@@ -93,8 +93,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Octets that each waiting invocation takes.
-    pub const OCTETS_EACH: usize = OCTETS;
+    /// Bytes that each waiting invocation takes.
+    pub const BYTES_EACH: usize = BYTES;
 
     /// An empty queue. With `ages` the longest waiting function can be asked for.
     #[must_use]
@@ -104,7 +104,7 @@ impl Queue {
             limits,
             turns: 0,
             lists: Lists::default(),
-            lanes: Vec::new(),
+            functions: Vec::new(),
             ready: IndexedHeap::default(),
             parked: IndexedHeap::default(),
             ages: ages.then(IndexedHeap::default),
@@ -132,37 +132,37 @@ impl Queue {
     /// How many invocations of a function wait.
     #[must_use]
     pub fn len_of(&self, function: FunctionIndex) -> usize {
-        self.lanes[function.get()].list.len
+        self.functions[function.get()].list.len
     }
 
     /// The profile of a function.
     #[must_use]
     pub fn profile(&self, function: FunctionIndex) -> &Profile {
-        &self.lanes[function.get()].profile
+        &self.functions[function.get()].profile
     }
 
     /// Adds a function, without warm containers.
     pub fn add_function(&mut self, profile: Profile) -> FunctionIndex {
-        self.lanes.push(Lane {
+        self.functions.push(FunctionQueue {
             profile,
             warm: false,
-            standing: Standing::Ready,
+            eligibility: Eligibility::Ready,
             list: List::default(),
         });
-        FunctionIndex::new(self.lanes.len() - 1)
+        FunctionIndex::new(self.functions.len() - 1)
     }
 
     /// Gives a function another profile.
     pub fn set_profile(&mut self, function: FunctionIndex, profile: Profile) {
-        self.lanes[function.get()].profile = profile;
+        self.functions[function.get()].profile = profile;
         self.unpark(function);
     }
 
     /// Says whether `W(j) > 0`.
     pub fn set_warm(&mut self, function: FunctionIndex, warm: bool) {
-        let lane = &mut self.lanes[function.get()];
-        if lane.warm != warm {
-            lane.warm = warm;
+        let queue = &mut self.functions[function.get()];
+        if queue.warm != warm {
+            queue.warm = warm;
             self.unpark(function);
         }
     }
@@ -184,7 +184,7 @@ impl Queue {
         if self.lists.len() >= total {
             return Err(Refusal::QueueFull { limit: total });
         }
-        if self.lanes[function.get()].list.len >= per_function {
+        if self.functions[function.get()].list.len >= per_function {
             return Err(Refusal::FunctionQueueFull {
                 function,
                 limit: per_function,
@@ -212,15 +212,15 @@ impl Queue {
             executed,
         };
         self.turns += 1;
-        let lane = &mut self.lanes[function.get()];
-        let remaining = left(&lane.profile, executed);
+        let queue = &mut self.functions[function.get()];
+        let remaining = left(&queue.profile, executed);
         let goes_before = |other: &Waiting| {
-            (remaining, arrival) < (left(&lane.profile, other.executed), other.arrival)
+            (remaining, arrival) < (left(&queue.profile, other.executed), other.arrival)
         };
         let sorted = matches!(self.order, Order::Srtf { .. }) && executed > Millis::ZERO;
         let slot = self.lists.insert(
             function.raw(),
-            &mut lane.list,
+            &mut queue.list,
             waiting,
             sorted.then_some(goes_before),
         );
@@ -236,9 +236,9 @@ impl Queue {
 
     /// What an interrupted invocation would have to be ahead of: what is left of the first one.
     pub(super) fn least_left(&self) -> Option<Millis> {
-        let lane = &self.lanes[self.first()?.get()];
-        let head = self.lists.waiting(lane.list.first);
-        Some(left(&lane.profile, head.executed))
+        let queue = &self.functions[self.first()?.get()];
+        let head = self.lists.waiting(queue.list.first);
+        Some(left(&queue.profile, head.executed))
     }
 
     /// The function whose head came first, and when; `None` also if ages are not kept.
@@ -249,7 +249,7 @@ impl Queue {
 
     /// Takes the first invocation of a function.
     pub fn pop(&mut self, function: FunctionIndex) -> Option<Queued> {
-        let first = self.lanes[function.get()].list.first;
+        let first = self.functions[function.get()].list.first;
         (first != NONE).then(|| self.take(function, first))
     }
 
@@ -261,7 +261,9 @@ impl Queue {
     }
 
     fn take(&mut self, function: FunctionIndex, at: u32) -> Queued {
-        let waiting = self.lists.remove(&mut self.lanes[function.get()].list, at);
+        let waiting = self
+            .lists
+            .remove(&mut self.functions[function.get()].list, at);
         self.unpark(function);
         Queued {
             request: waiting.request,
@@ -272,29 +274,29 @@ impl Queue {
 
     /// Leaves a function out of the order until it changes or room for its memory appears.
     pub(super) fn park(&mut self, function: FunctionIndex) {
-        self.stand(function, Standing::Parked);
+        self.stand(function, Eligibility::Parked);
     }
 
     /// Leaves a function that no worker can hold out of everything until then.
     pub(super) fn strand(&mut self, function: FunctionIndex) {
-        self.stand(function, Standing::Stranded);
+        self.stand(function, Eligibility::Stranded);
     }
 
     /// Leaves a function that may have no further container out of everything, until one turns warm or it may have more.
     pub(super) fn cap(&mut self, function: FunctionIndex) {
-        self.stand(function, Standing::Capped);
+        self.stand(function, Eligibility::Capped);
     }
 
     /// Puts a function back that was left out because of its number of containers.
     pub(super) fn uncap(&mut self, function: FunctionIndex) {
-        if self.lanes[function.get()].standing == Standing::Capped {
+        if self.functions[function.get()].eligibility == Eligibility::Capped {
             self.unpark(function);
         }
     }
 
     /// Puts a function back into the order, with its present key.
     pub(super) fn unpark(&mut self, function: FunctionIndex) {
-        self.stand(function, Standing::Ready);
+        self.stand(function, Eligibility::Ready);
     }
 
     /// Puts every function back whose container fits into this much free memory.
@@ -306,25 +308,25 @@ impl Queue {
         }
     }
 
-    fn stand(&mut self, function: FunctionIndex, standing: Standing) {
+    fn stand(&mut self, function: FunctionIndex, eligibility: Eligibility) {
         let row = function.raw();
-        let lane = &mut self.lanes[function.get()];
-        lane.standing = standing;
-        let head = (lane.list.first != NONE).then(|| self.lists.waiting(lane.list.first));
+        let queue = &mut self.functions[function.get()];
+        queue.eligibility = eligibility;
+        let head = (queue.list.first != NONE).then(|| self.lists.waiting(queue.list.first));
         match head {
-            Some(head) if standing == Standing::Ready => {
+            Some(head) if eligibility == Eligibility::Ready => {
                 let seen = Head {
                     arrival: head.arrival,
                     turn: head.turn,
                     executed: head.executed,
                 };
                 self.parked.remove(row);
-                let key = self.order.key(&lane.profile, lane.warm, &seen);
+                let key = self.order.key(&queue.profile, queue.warm, &seen);
                 self.ready.set(row, key);
             }
-            Some(_) if standing != Standing::Capped => {
+            Some(_) if eligibility != Eligibility::Capped => {
                 self.ready.remove(row);
-                self.parked.set(row, lane.profile.memory().get());
+                self.parked.set(row, queue.profile.memory().get());
             }
             Some(_) | None => {
                 self.ready.remove(row);
@@ -333,7 +335,7 @@ impl Queue {
         }
         if let Some(ages) = &mut self.ages {
             match head {
-                Some(head) if matches!(standing, Standing::Ready | Standing::Parked) => {
+                Some(head) if matches!(eligibility, Eligibility::Ready | Eligibility::Parked) => {
                     ages.set(row, head.arrival);
                 }
                 _ => drop(ages.remove(row)),

@@ -29,7 +29,7 @@ use crate::scale::{Decision, Size};
 
 /// How a function stands, as its scaler is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct FunctionState {
     /// Containers, loaded ones and those that load.
     pub size: Size,
     /// Invocations in execution.
@@ -43,7 +43,7 @@ pub struct Standing {
 impl Scheduler {
     /// How a function stands; `None` of one that is not known.
     #[must_use]
-    pub fn standing(&self, function: FunctionIndex) -> Option<Standing> {
+    pub fn function_state(&self, function: FunctionIndex) -> Option<FunctionState> {
         let row = self.functions.get(function.get())?;
         if row.is_retired {
             return None;
@@ -55,7 +55,7 @@ impl Scheduler {
             running: running as u32,
             pending: pending as u32,
         };
-        Some(Standing {
+        Some(FunctionState {
             size,
             executing: (running - idle) as u64,
             queued: (self.queue.len_of(function) + row.loading) as u64,

@@ -175,7 +175,7 @@ fn least(clusters: impl Iterator<Item = usize>, key: impl Fn(usize) -> f64) -> O
         .map(|(_, p)| p)
 }
 
-/// `omega` from a link's latency and time per octet, or as fixed.
+/// `omega` from a link's latency and time per byte, or as fixed.
 pub(super) fn transfer_time(transfer: Transfer, latency: f64, per_byte: f64) -> f64 {
     match transfer {
         Transfer::Fixed(time) => time.get(),

@@ -17,7 +17,7 @@
 //! | [`Best`] | simulated annealing from the better of [`Portfolio`] and [`HeuOrche`] | | yes |
 //! | [`Exact`] | branch and bound: proven, for a few tasks | | yes |
 //!
-//! [`Policy`] has them by name. [`lower_bound`] says what no plan can beat.
+//! [`Policy`](crate::policy::Policy) has them by name. [`lower_bound`] says what no plan can beat.
 //!
 //! Plans are pure data. What a plan occupies is carried over to the next job by [`Plan::apply`], and given back by
 //! [`Plan::release`] when the job has ended.

@@ -12,7 +12,7 @@ impl Bandwidth {
     /// No limit: only the latency counts.
     pub const UNLIMITED: Self = Self { ms_per_byte: 0.0 };
 
-    /// Megabytes (10^6 octets) per second; `None` unless positive.
+    /// Megabytes (10^6 bytes) per second; `None` unless positive.
     #[must_use]
     pub fn from_mb_per_s(rate: f64) -> Option<Self> {
         (rate > 0.0).then(|| Self {
@@ -24,7 +24,7 @@ impl Bandwidth {
 /// One direction between two clusters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// Time of the first octet.
+    /// Time of the first byte.
     pub latency: Millis,
     /// Rate of the others.
     pub bandwidth: Bandwidth,
@@ -75,7 +75,7 @@ impl Network {
         network
     }
 
-    /// From the latencies and times per octet of every ordered pair, the first cluster's first; what is missing carries nothing.
+    /// From the latencies and times per byte of every ordered pair, the first cluster's first; what is missing carries nothing.
     pub(crate) fn from_numbers(
         clusters: usize,
         mut latency: Vec<f64>,
@@ -108,7 +108,7 @@ impl Network {
         self.clusters
     }
 
-    /// The time `bytes` octets take from one cluster to another.
+    /// The time `bytes` bytes take from one cluster to another.
     ///
     /// # Panics
     /// If there is no such cluster.
@@ -118,13 +118,13 @@ impl Network {
         Millis::new(self.latency[at] + bytes as f64 * self.ms_per_byte[at])
     }
 
-    /// Latencies and times per octet from one cluster to each.
+    /// Latencies and times per byte from one cluster to each.
     pub(crate) fn row(&self, from: usize) -> (&[f64], &[f64]) {
         let row = from * self.clusters..(from + 1) * self.clusters;
         (&self.latency[row.clone()], &self.ms_per_byte[row])
     }
 
-    /// Mean latency and mean time per octet over the ordered pairs of different clusters that `usable` allows and a link joins.
+    /// Mean latency and mean time per byte over the ordered pairs of different clusters that `usable` allows and a link joins.
     pub(crate) fn mean(&self, usable: impl Fn(usize) -> bool) -> (f64, f64) {
         let (mut latency, mut per_byte, mut pairs) = (0.0, 0.0, 0.0);
         for from in (0..self.clusters).filter(|&p| usable(p)) {

@@ -1,15 +1,15 @@
-//! Numbers and words as octets, to the last bit, and back without trusting what is read.
+//! Numbers and words as bytes, to the last bit, and back without trusting what is read.
 
 use fdn_core::{MebiBytes, MilliCpu, Millis, Resources};
 
 use super::Malformed;
 
-/// Octets that grow.
+/// Bytes that grow.
 #[derive(Debug, Default)]
 pub(super) struct Writer(pub(super) Vec<u8>);
 
 impl Writer {
-    /// A whole number, seven bits to the octet, the lowest first: small ones are short.
+    /// A whole number, seven bits to the byte, the lowest first: small ones are short.
     pub(super) fn whole(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.0.push((number & 0x7f) as u8 | 0x80);
@@ -58,13 +58,13 @@ impl Writer {
     }
 }
 
-/// Octets that are read.
+/// Bytes that are read.
 #[derive(Debug)]
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(super) fn take(&mut self, octets: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.0.split_at_checked(octets).ok_or(Malformed::Short)?;
+    pub(super) fn take(&mut self, bytes: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.0.split_at_checked(bytes).ok_or(Malformed::Short)?;
         self.0 = rest;
         Ok(taken)
     }
@@ -97,7 +97,7 @@ impl<'a> Reader<'a> {
         Err(Malformed::Nonsense("a whole number"))
     }
 
-    /// How many there are of something; each takes an octet at least, so that nothing larger than what is there is made room for.
+    /// How many there are of something; each takes a byte at least, so that nothing larger than what is there is made room for.
     pub(super) fn count(&mut self) -> Result<usize, Malformed> {
         let count = usize::try_from(self.whole()?).map_err(|_| Malformed::Short)?;
         if count > self.0.len() {
@@ -117,9 +117,9 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn number(&mut self) -> Result<f64, Malformed> {
-        let octets = self.take(8)?;
+        let bytes = self.take(8)?;
         let mut bits = [0; 8];
-        bits.copy_from_slice(octets);
+        bits.copy_from_slice(bytes);
         Ok(f64::from_bits(u64::from_le_bytes(bits)))
     }
 
@@ -129,8 +129,8 @@ impl<'a> Reader<'a> {
 
     pub(super) fn text(&mut self) -> Result<&'a str, Malformed> {
         let length = self.count()?;
-        let octets = self.take(length)?;
-        std::str::from_utf8(octets).map_err(|_| Malformed::Nonsense("a text"))
+        let bytes = self.take(length)?;
+        std::str::from_utf8(bytes).map_err(|_| Malformed::Nonsense("a text"))
     }
 
     pub(super) fn resources(&mut self) -> Result<Resources, Malformed> {

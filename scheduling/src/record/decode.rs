@@ -1,4 +1,4 @@
-//! Octets to a pass. They may come from anywhere: nothing is believed.
+//! Bytes to a pass. They may come from anywhere: nothing is believed.
 
 use std::num::NonZeroU32;
 
@@ -15,8 +15,8 @@ use crate::place::{
 };
 use crate::steer::Margin;
 
-pub(super) fn decode(octets: &[u8]) -> Result<Recorded, Malformed> {
-    let mut from = Reader(octets);
+pub(super) fn decode(bytes: &[u8]) -> Result<Recorded, Malformed> {
+    let mut from = Reader(bytes);
     if from.take(MARK.len()).map_err(|_| Malformed::Mark)? != MARK {
         return Err(Malformed::Mark);
     }

@@ -1,4 +1,4 @@
-//! A pass to octets.
+//! A pass to bytes.
 
 use std::collections::BTreeMap;
 

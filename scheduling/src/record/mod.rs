@@ -1,8 +1,8 @@
-//! A pass of the planner as octets: everything that it read, and everything that it decided, so that it can be made again by the same code and
+//! A pass of the planner as bytes: everything that it read, and everything that it decided, so that it can be made again by the same code and
 //! compared to the last bit, or be made by another rule.
 //!
 //! **Form.** `fdn-plan`, the version of the form as a whole number, then the parts below one after the other. Whole numbers are of seven bits to the
-//! octet, the lowest first; numbers with fractions are the eight octets of IEEE 754, the lowest first, since JSON has neither infinity nor every bit;
+//! byte, the lowest first; numbers with fractions are the eight bytes of IEEE 754, the lowest first, since JSON has neither infinity nor every bit;
 //! texts and lists begin with their length. What many offers share (workflows, groups with their distances, what bars tasks from clusters, corrections)
 //! stands once, and offers name it by its index. Compressing, check sums and files are for whoever keeps records.
 //!
@@ -16,7 +16,7 @@
 //! | settled, offers | app, rate, where it was, whether it dwells, and which of the shared parts are its own |
 //! | decisions | of each offer: the verdict, the clusters, the time; of each cluster: what is asked of it; the bucket of moves |
 //!
-//! **Invariants.** What is read back gives the very pass that was written; octets that are no record are refused, and nothing larger than they
+//! **Invariants.** What is read back gives the very pass that was written; bytes that are no record are refused, and nothing larger than they
 //! could tell of is ever made room for.
 
 mod bytes;
@@ -36,7 +36,7 @@ pub const VERSION: u64 = 1;
 /// How a record begins.
 pub const MARK: &[u8; 8] = b"fdn-plan";
 
-/// Why octets are no record.
+/// Why bytes are no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
@@ -116,7 +116,7 @@ pub struct Made<'a> {
 }
 
 impl Made<'_> {
-    /// As octets.
+    /// As bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         encode::encode(self)
@@ -165,9 +165,9 @@ impl Recorded {
     /// Reads a record.
     ///
     /// # Errors
-    /// When the octets are none.
-    pub fn decode(octets: &[u8]) -> Result<Self, Malformed> {
-        decode::decode(octets)
+    /// When the bytes are none.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        decode::decode(bytes)
     }
 
     /// When the pass was made.

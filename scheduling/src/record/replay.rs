@@ -55,7 +55,7 @@ impl Recorded {
         let names = self.names().skip(self.settled.len());
         let pairs = ours.outcomes.iter().zip(&replayed.outcomes);
         for ((app, group), (one, other)) in names.zip(pairs) {
-            let bits = |outcome: &Outcome| octets(|to| encode::outcome(to, outcome, clusters));
+            let bits = |outcome: &Outcome| bytes(|to| encode::outcome(to, outcome, clusters));
             if bits(one) != bits(other) {
                 found.push(Difference {
                     what: format!("app {app}, group {group}"),
@@ -69,7 +69,7 @@ impl Recorded {
             .iter()
             .zip(ours.asked.iter().zip(&replayed.asked))
         {
-            let bits = |asked: &Asked| octets(|to| encode::asked(to, asked));
+            let bits = |asked: &Asked| bytes(|to| encode::asked(to, asked));
             if bits(one) != bits(other) {
                 found.push(Difference {
                     what: format!("cluster {}", cluster.id),
@@ -123,7 +123,7 @@ impl Recorded {
     }
 }
 
-fn octets(write: impl FnOnce(&mut Writer)) -> Vec<u8> {
+fn bytes(write: impl FnOnce(&mut Writer)) -> Vec<u8> {
     let mut to = Writer::default();
     write(&mut to);
     to.0

@@ -22,7 +22,7 @@ pub struct Choice {
     pub cost: Cost,
 }
 
-/// The most costs that a selector remembers, 16 octets each; a fleet with more nodes times kinds of instances is scored anew each
+/// The most costs that a selector remembers, 16 bytes each; a fleet with more nodes times kinds of instances is scored anew each
 /// time.
 const REMEMBERED_MAX: usize = 1 << 20;
 

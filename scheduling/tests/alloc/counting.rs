@@ -9,7 +9,7 @@ use std::cell::Cell;
 
 thread_local! {
     static ASKED: Cell<u64> = const { Cell::new(0) };
-    /// Octets asked for less those given back; what another thread gave back counts there.
+    /// Bytes asked for less those given back; what another thread gave back counts there.
     static HELD: Cell<i64> = const { Cell::new(0) };
 }
 
@@ -20,12 +20,12 @@ fn count() {
     let _ = ASKED.try_with(|count| count.set(count.get() + 1));
 }
 
-fn hold(octets: usize) {
-    let _ = HELD.try_with(|held| held.set(held.get().wrapping_add_unsigned(octets as u64)));
+fn hold(bytes: usize) {
+    let _ = HELD.try_with(|held| held.set(held.get().wrapping_add_unsigned(bytes as u64)));
 }
 
-fn give_back(octets: usize) {
-    let _ = HELD.try_with(|held| held.set(held.get().wrapping_sub_unsigned(octets as u64)));
+fn give_back(bytes: usize) {
+    let _ = HELD.try_with(|held| held.set(held.get().wrapping_sub_unsigned(bytes as u64)));
 }
 
 // SAFETY: every call is handed on to the system's allocator unchanged.
@@ -62,8 +62,8 @@ pub(crate) fn allocations(work: impl FnOnce()) -> u64 {
     ASKED.get() - before
 }
 
-/// What a value takes, itself included: octets.
-pub(crate) fn octets<T>(make: impl FnOnce() -> T) -> usize {
+/// What a value takes, itself included: bytes.
+pub(crate) fn bytes<T>(make: impl FnOnce() -> T) -> usize {
     let before = HELD.get();
     let value = make();
     let taken = HELD.get() - before;
@@ -77,6 +77,6 @@ fn the_counter_counts() {
     assert!(allocations(|| kept.push(std::hint::black_box(1u8))) >= 1);
     assert!(allocations(|| kept.reserve_exact(100)) >= 1);
     assert_eq!(allocations(|| kept.push(2)), 0);
-    assert_eq!(octets(|| [7u8; 10]), 10);
-    assert_eq!(octets(|| vec![7u8; 10]), 10 + size_of::<Vec<u8>>());
+    assert_eq!(bytes(|| [7u8; 10]), 10);
+    assert_eq!(bytes(|| vec![7u8; 10]), 10 + size_of::<Vec<u8>>());
 }

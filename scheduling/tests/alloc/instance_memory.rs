@@ -9,7 +9,7 @@ use fdn_scheduling::instance::{
     Demand, Global, GlobalSettings, Limits, Load, Node, NodeIndex, Policy, Settings, Slots,
 };
 
-use crate::counting::octets;
+use crate::counting::bytes;
 
 fn node<D: Demand>(limits: Limits, policy: Policy) -> Node<D> {
     let settings = Settings {
@@ -45,27 +45,26 @@ fn what_nodes_and_tasks_take_is_as_stated() {
         memory: more,
         ..least
     };
-    let idle = octets(|| node::<Slots>(least, policy));
-    let task = (octets(|| node::<Slots>(remembering, policy)) - idle) / more;
-    let production = octets(|| node::<Slots>(usual, policy));
-    let hinted = octets(|| {
+    let idle = bytes(|| node::<Slots>(least, policy));
+    let task = (bytes(|| node::<Slots>(remembering, policy)) - idle) / more;
+    let production = bytes(|| node::<Slots>(usual, policy));
+    let hinted = bytes(|| {
         let mut node = node::<Slots>(least, Policy::Hints);
         node.snapshot(&[Load::default(); 500]);
         node
-    }) - octets(|| node::<Slots>(least, Policy::Hints));
-    let in_view =
-        (octets(|| global::<Slots>(8192, 1)) - octets(|| global::<Slots>(4096, 1))) / 4096;
+    }) - bytes(|| node::<Slots>(least, Policy::Hints));
+    let in_view = (bytes(|| global::<Slots>(8192, 1)) - bytes(|| global::<Slots>(4096, 1))) / 4096;
     let in_view_of_resources =
-        (octets(|| global::<Resources>(8192, 1)) - octets(|| global::<Resources>(4096, 1))) / 4096;
-    let placed = (octets(|| global::<Slots>(1, more)) - octets(|| global::<Slots>(1, 1))) / more;
-    println!("a node with the least limits: {idle} octets");
-    println!("a node with the usual limits: {production} octets, touched as they are used");
-    println!("a task remembered by a node: {task} octets, index included");
-    println!("a snapshot of 500 nodes: {hinted} octets");
+        (bytes(|| global::<Resources>(8192, 1)) - bytes(|| global::<Resources>(4096, 1))) / 4096;
+    let placed = (bytes(|| global::<Slots>(1, more)) - bytes(|| global::<Slots>(1, 1))) / more;
+    println!("a node with the least limits: {idle} bytes");
+    println!("a node with the usual limits: {production} bytes, touched as they are used");
+    println!("a task remembered by a node: {task} bytes, index included");
+    println!("a snapshot of 500 nodes: {hinted} bytes");
     println!(
-        "a node in the view of the global scheduler: {in_view} octets; of resources {in_view_of_resources}"
+        "a node in the view of the global scheduler: {in_view} bytes; of resources {in_view_of_resources}"
     );
-    println!("a task remembered by the global scheduler: {placed} octets, index included");
+    println!("a task remembered by the global scheduler: {placed} bytes, index included");
     assert!(idle <= 2048, "{idle}");
     assert!(task <= 64, "{task}");
     assert!(production <= 8 << 20, "{production}");

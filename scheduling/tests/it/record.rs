@@ -263,10 +263,10 @@ proptest! {
     #[test]
     fn what_is_read_is_what_was_written_and_decides_the_same(seed in any::<u64>()) {
         let world = World::new(seed);
-        let octets = world.record(|_| {});
-        let recorded = Recorded::decode(&octets).expect("a record");
+        let bytes = world.record(|_| {});
+        let recorded = Recorded::decode(&bytes).expect("a record");
         prop_assert_eq!(recorded.clusters(), &world.clusters[..]);
-        prop_assert_eq!(again(&recorded, world.moves, &world), octets);
+        prop_assert_eq!(again(&recorded, world.moves, &world), bytes);
         let replayed = recorded.replay().expect("consistent");
         prop_assert_eq!(recorded.differences(&replayed), []);
     }
@@ -274,13 +274,13 @@ proptest! {
     /// Nothing that is cut off, goes on or was changed makes anything stop that reads it, and what is cut off is never taken for whole.
     #[test]
     fn what_is_no_record_is_refused(seed in any::<u64>(), cut in 0.0f64..1.0, changed in any::<u8>()) {
-        let octets = World::new(seed).record(|_| {});
-        let at = (octets.len() as f64 * cut) as usize;
-        prop_assert!(Recorded::decode(&octets[..at]).is_err());
-        let mut more = octets.clone();
+        let bytes = World::new(seed).record(|_| {});
+        let at = (bytes.len() as f64 * cut) as usize;
+        prop_assert!(Recorded::decode(&bytes[..at]).is_err());
+        let mut more = bytes.clone();
         more.push(0);
         prop_assert_eq!(Recorded::decode(&more).err(), Some(Malformed::Long));
-        let mut other = octets;
+        let mut other = bytes;
         other[at] = changed;
         if let Ok(recorded) = Recorded::decode(&other)
             && let Ok(replayed) = recorded.replay()
@@ -294,7 +294,7 @@ proptest! {
     fn a_decision_that_was_changed_is_found(seed in any::<u64>(), which in any::<prop::sample::Index>()) {
         let world = World::new(seed);
         prop_assume!(world.groups.len() > world.settled);
-        let octets = world.record(|decisions| {
+        let bytes = world.record(|decisions| {
             let at = which.index(decisions.outcomes.len());
             let latency = &mut decisions.outcomes[at].latency;
             *latency = if latency.is_finite() {
@@ -303,7 +303,7 @@ proptest! {
                 Millis::ZERO
             };
         });
-        let recorded = Recorded::decode(&octets).expect("a record");
+        let recorded = Recorded::decode(&bytes).expect("a record");
         let replayed = recorded.replay().expect("consistent");
         let found = recorded.differences(&replayed);
         prop_assert_eq!(found.len(), 1);
@@ -406,8 +406,8 @@ fn records_of_another_form_say_so() {
     let why = Recorded::decode(&next).expect_err("newer");
     assert_eq!(why.to_string(), "is of version 2, and this program reads 1");
     // A list that would be longer than any memory.
-    let octets = World::new(1).record(|_| {});
+    let bytes = World::new(1).record(|_| {});
     let head = MARK.len() + 1 + 6 + 24 + 8 + 8 + 3;
-    let endless = [&octets[..head], &[0xff; 9][..], &[0x01][..]].concat();
+    let endless = [&bytes[..head], &[0xff; 9][..], &[0x01][..]].concat();
     assert_eq!(Recorded::decode(&endless).err(), Some(Malformed::Short));
 }

@@ -20,9 +20,9 @@ impl Lines {
 }
 
 impl Write for Lines {
-    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.write(octets)
+        lines.write(bytes)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -85,8 +85,8 @@ fn documented() -> BTreeSet<String> {
 fn arguments(text: &str) -> Vec<&str> {
     let (mut depth, mut start, mut quoted, mut escaped) = (0, 0, false, false);
     let mut found = Vec::new();
-    for (at, octet) in text.bytes().enumerate() {
-        match octet {
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
             _ if escaped => escaped = false,
             b'\\' if quoted => escaped = true,
             b'"' => quoted = !quoted,

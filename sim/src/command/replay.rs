@@ -92,7 +92,7 @@ fn text(replayed: &Replay) -> String {
     for damaged in &replayed.damaged {
         let _ = writeln!(
             text,
-            "  {}, octets {} to {}: {}",
+            "  {}, bytes {} to {}: {}",
             damaged.segment, damaged.from, damaged.to, damaged.why
         );
     }

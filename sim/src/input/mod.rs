@@ -13,13 +13,13 @@ use crate::Error;
 
 pub use data::{DATA_DIRECTORY, data_directory};
 
-/// The most octets a file may have once unpacked.
+/// The most bytes a file may have once unpacked.
 pub const UNPACKED_MAX: u64 = 1 << 30;
 
-/// The first octets of gzip (RFC 1952, section 2.3.1).
+/// The first bytes of gzip (RFC 1952, section 2.3.1).
 const GZIP: [u8; 2] = [0x1F, 0x8B];
 
-/// A file's octets, unpacked if it is gzip, whatever its name says.
+/// A file's bytes, unpacked if it is gzip, whatever its name says.
 ///
 /// # Errors
 /// When it cannot be read or unpacked, or is larger than [`UNPACKED_MAX`].
@@ -35,7 +35,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
         .read_to_end(&mut head)
         .map_err(failed)?;
     let whole = head.as_slice().chain(file);
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     let source: Box<dyn Read> = if head == GZIP {
         Box::new(MultiGzDecoder::new(whole))
     } else {
@@ -43,13 +43,13 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
     };
     source
         .take(UNPACKED_MAX + 1)
-        .read_to_end(&mut octets)
+        .read_to_end(&mut bytes)
         .map_err(failed)?;
-    if octets.len() as u64 > UNPACKED_MAX {
-        let expected = format!("larger than {UNPACKED_MAX} octets unpacked; split it");
+    if bytes.len() as u64 > UNPACKED_MAX {
+        let expected = format!("larger than {UNPACKED_MAX} bytes unpacked; split it");
         return Err(Error::input(path, "its size", expected));
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
 /// A JSON file.
@@ -57,8 +57,8 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
 /// # Errors
 /// As [`read`], and with the JSON path of the first value that is not what it should be.
 pub fn json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
-    let octets = read(path)?;
-    let mut deserializer = serde_json::Deserializer::from_slice(&octets);
+    let bytes = read(path)?;
+    let mut deserializer = serde_json::Deserializer::from_slice(&bytes);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let at = match error.path().to_string().as_str() {
             "." => "the whole file".to_owned(),
@@ -82,10 +82,10 @@ pub fn csv<T: DeserializeOwned, U>(
     path: &Path,
     mut check: impl FnMut(T) -> Result<U, String>,
 ) -> Result<Vec<U>, Error> {
-    let octets = read(path)?;
+    let bytes = read(path)?;
     let mut reader = csv::ReaderBuilder::new()
         .trim(csv::Trim::All)
-        .from_reader(octets.as_slice());
+        .from_reader(bytes.as_slice());
     let headers = reader
         .headers()
         .map_err(|error| Error::input(path, "line 1", error.to_string()))?

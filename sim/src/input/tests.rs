@@ -13,14 +13,14 @@ struct Row {
     count: u32,
 }
 
-fn file(octets: &[u8]) -> NamedTempFile {
+fn file(bytes: &[u8]) -> NamedTempFile {
     let mut file = NamedTempFile::new().expect("a file");
-    file.write_all(octets).expect("written");
+    file.write_all(bytes).expect("written");
     file
 }
 
-fn rows(octets: &[u8]) -> Result<Vec<Row>, String> {
-    let file = file(octets);
+fn rows(bytes: &[u8]) -> Result<Vec<Row>, String> {
+    let file = file(bytes);
     let cut = file.path().display().to_string().len();
     csv(file.path(), |row: Row| {
         if row.count == 13 {
@@ -41,12 +41,12 @@ fn gzip_is_told_by_its_content() {
     assert_eq!(rows(b"count,more,name\n2,x,b\n").expect("rows")[0].count, 2);
     assert!(read(file(&packed[..12]).path()).is_err());
     assert_eq!(read(file(b"").path()).expect("empty"), b"");
-    assert_eq!(read(file(b"x").path()).expect("one octet"), b"x");
+    assert_eq!(read(file(b"x").path()).expect("one byte"), b"x");
 }
 
 #[test]
 fn a_fault_in_a_csv_file_names_line_and_column() {
-    for (octets, text) in [
+    for (bytes, text) in [
         (
             &b"name,count\na,1\nb,x\n"[..],
             ": line 3, column count: invalid digit found in string",
@@ -62,13 +62,13 @@ fn a_fault_in_a_csv_file_names_line_and_column() {
             ": line 2, column count: invalid digit found in string",
         ),
     ] {
-        assert_eq!(rows(octets), Err(text.to_owned()));
+        assert_eq!(rows(bytes), Err(text.to_owned()));
     }
 }
 
 #[test]
 fn a_fault_in_a_json_file_names_its_path() {
-    for (octets, text) in [
+    for (bytes, text) in [
         (
             &br#"[{"name":"a","count":1},{"name":"b","count":-1}]"#[..],
             ": [1].count: invalid value",
@@ -77,7 +77,7 @@ fn a_fault_in_a_json_file_names_its_path() {
         (b"{", ": the whole file: "),
         (b"[] []", ": its end: trailing characters"),
     ] {
-        let file = file(octets);
+        let file = file(bytes);
         let error = json::<Vec<Row>>(file.path())
             .expect_err("refused")
             .to_string();

@@ -120,7 +120,7 @@ impl Scalers {
             row.executing.until(now);
             let busy = std::mem::take(&mut row.executing.sum) / span;
             let standing = scheduler
-                .standing(function)
+                .function_state(function)
                 .ok_or_else(|| Error::Broken(format!("function {at} is not known")))?;
             let load = Load {
                 arrivals: std::mem::take(&mut row.arrivals),

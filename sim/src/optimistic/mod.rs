@@ -7,8 +7,8 @@
 //! What decides is [`fdn_scheduling::commit`]; here are only the clock, the queue and the end of containers.
 
 mod grid;
-pub(crate) mod office;
 mod outcome;
+pub(crate) mod scheduler_pool;
 mod setup;
 mod world;
 

@@ -8,8 +8,8 @@ use fdn_scheduling::commit::{
 use rand::RngExt;
 use uuid::Uuid;
 
-use super::office::{Costs, Done, Office, Step};
 use super::outcome::{Outcome, Recorder};
+use super::scheduler_pool::{Costs, Done, SchedulerPool, Step};
 use super::setup::{Load, Setup, Start};
 use crate::Error;
 use crate::events::Events;
@@ -25,7 +25,7 @@ enum Event {
     /// One more pre-scheduler begins.
     Begins,
     /// Pre-schedulers or committer have done something.
-    Office(Step),
+    SchedulerPool(Step),
     /// A container ends.
     Ends(InstanceId),
 }
@@ -38,7 +38,7 @@ const fn slots(count: u32) -> Resources {
 pub(super) struct World<'a> {
     setup: &'a Setup,
     events: Events<Event>,
-    office: Office,
+    pool: SchedulerPool,
     demands: Rng,
     lifetimes: Rng,
     containers: u128,
@@ -79,7 +79,7 @@ impl<'a> World<'a> {
         let mut world = Self {
             setup,
             events: Events::default(),
-            office: Office::new(committer, costs, workers),
+            pool: SchedulerPool::new(committer, costs, workers),
             demands: setup.seed.stream("demands"),
             lifetimes: setup.seed.stream("lifetimes"),
             containers: 0,
@@ -99,7 +99,7 @@ impl<'a> World<'a> {
     /// Places one container as a serial scheduler would, at once.
     fn place_serially(&mut self) -> Result<(), Error> {
         self.submit()?;
-        let committer = &mut self.office.committer;
+        let committer = &mut self.pool.committer;
         let Some(assignment) = committer.take(self.events.now()) else {
             return Err(Error::Broken("nothing is pending".to_owned()));
         };
@@ -123,7 +123,7 @@ impl<'a> World<'a> {
         match commit.verdict {
             Verdict::Placed(placed) => self.start(&placed),
             Verdict::Returned | Verdict::Waiting => {
-                self.office.committer.release(id, &mut self.placed);
+                self.pool.committer.release(id, &mut self.placed);
             }
             Verdict::Ignored => return Err(Error::Broken("a list was ignored".to_owned())),
         }
@@ -186,10 +186,10 @@ impl<'a> World<'a> {
                 self.events.after(self.step(), Event::Serial);
             }
             Event::Begins => self.wake()?,
-            Event::Office(step) => {
+            Event::SchedulerPool(step) => {
                 let (now, events) = (self.events.now(), &mut self.events);
-                let tell = |at, step| events.at(at, Event::Office(step));
-                let done = self.office.step(now, step, tell)?;
+                let tell = |at, step| events.at(at, Event::SchedulerPool(step));
+                let done = self.pool.step(now, step, tell)?;
                 if let Some(done) = done {
                     self.record(&done);
                     if let Verdict::Placed(placed) = done.commit.verdict {
@@ -199,7 +199,7 @@ impl<'a> World<'a> {
                 self.wake()?;
             }
             Event::Ends(id) => {
-                self.office.committer.release(id, &mut self.placed);
+                self.pool.committer.release(id, &mut self.placed);
                 self.start_served();
             }
         }
@@ -217,18 +217,18 @@ impl<'a> World<'a> {
             id: InstanceId::from_uuid(Uuid::from_u128(self.containers)),
             demand: slots(self.demands.random_range(1..=self.setup.demand_max)),
         };
-        self.office.committer.submit(container).map_err(broken)?;
+        self.pool.committer.submit(container).map_err(broken)?;
         Ok(())
     }
 
     /// A pre-scheduler that has nothing to do takes the next container, if it may: there is always one.
     fn wake(&mut self) -> Result<(), Error> {
-        if self.office.committer.count(Whereabouts::Pending) == 0 {
+        if self.pool.committer.count(Whereabouts::Pending) == 0 {
             self.submit()?;
         }
         let (now, events) = (self.events.now(), &mut self.events);
-        self.office
-            .wake(now, 1, |at, step| events.at(at, Event::Office(step)));
+        self.pool
+            .wake(now, 1, |at, step| events.at(at, Event::SchedulerPool(step)));
         Ok(())
     }
 
@@ -237,7 +237,7 @@ impl<'a> World<'a> {
         if let Some(recorder) = &mut self.recorder {
             recorder.list(&done.commit, done.top_changed, done.age);
             if self.commits.is_multiple_of(SAMPLE_EVERY) {
-                recorder.sample(self.office.committer.store().records());
+                recorder.sample(self.pool.committer.store().records());
             }
         }
     }

@@ -10,7 +10,7 @@
 //!
 //! Without `idle`, or a class in it, a cluster's resources are unlimited; without `latency_ms` a link has none; `clients` may be
 //! left out. A link serves both directions, and every pair of clusters needs one; a client says its latency, one way, to every
-//! cluster. Rates are in 10^6 octets per second. A field of another name is refused, for it may be one of these misspelt.
+//! cluster. Rates are in 10^6 bytes per second. A field of another name is refused, for it may be one of these misspelt.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -246,12 +246,12 @@ fn profiles(
             let expected = format!("{}; expected seconds, 0 or more", run.runtime_in_seconds);
             return fault(here("runtimeInSeconds"), expected);
         }
-        let octets = run.memory_in_bytes.unwrap_or(0.0);
-        if octets < 0.0 {
-            let expected = format!("{octets}; expected octets, 0 or more");
+        let bytes = run.memory_in_bytes.unwrap_or(0.0);
+        if bytes < 0.0 {
+            let expected = format!("{bytes}; expected bytes, 0 or more");
             return fault(here("memoryInBytes"), expected);
         }
-        let memory = MebiBytes((octets / f64::from(1 << 20)).ceil() as u64);
+        let memory = MebiBytes((bytes / f64::from(1 << 20)).ceil() as u64);
         let work = Millis::new(run.runtime_in_seconds * 1e3);
         profiles[task] = Some((work, Resources::new(MilliCpu(0), memory)));
     }

@@ -43,7 +43,7 @@ pub struct Differing {
     pub replayed: String,
 }
 
-/// Octets that could not be read.
+/// Bytes that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Damaged {
     /// The file's name.
@@ -198,8 +198,8 @@ impl Replay {
         if self.damaged.len() < TOLD {
             self.damaged.push(Damaged {
                 segment: segment.to_owned(),
-                from: damage.octets.start,
-                to: damage.octets.end,
+                from: damage.bytes.start,
+                to: damage.bytes.end,
                 why: damage.why,
             });
         }

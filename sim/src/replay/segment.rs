@@ -1,6 +1,6 @@
 //! The files of a folder of records, and the records in them: gzip members, of which each is one record.
 //!
-//! A controller may have ended while it wrote, and disks lose and change octets. What cannot be read is told, with where it lies, and reading goes on
+//! A controller may have ended while it wrote, and disks lose and change bytes. What cannot be read is told, with where it lies, and reading goes on
 //! with the next member that is whole.
 
 use std::fs;
@@ -15,7 +15,7 @@ use crate::Error;
 
 /// How a member begins: gzip, deflate, no name, no time.
 const HEAD: [u8; 8] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0];
-/// The most octets that one record may unfold to.
+/// The most bytes that one record may unfold to.
 const RECORD_MAX: u64 = 1 << 30;
 
 /// The segments of a folder, the oldest first.
@@ -42,11 +42,11 @@ pub fn segments(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(found)
 }
 
-/// Octets of a segment that are no record.
+/// Bytes of a segment that are no record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// Where they lie.
-    pub octets: Range<usize>,
+    pub bytes: Range<usize>,
     /// What is wrong with them.
     pub why: String,
 }
@@ -82,7 +82,7 @@ impl Iterator for Records<'_> {
         let begin = self.at;
         let rest = self.segment.get(begin..).filter(|rest| !rest.is_empty())?;
         let damage = |end: usize, why: String| Damage {
-            octets: begin..end,
+            bytes: begin..end,
             why,
         };
         match unfold(rest) {
@@ -104,15 +104,15 @@ impl Iterator for Records<'_> {
     }
 }
 
-/// The content of the member that these octets begin with, whose check sum is right, and how long it is.
-fn unfold(octets: &[u8]) -> io::Result<(Vec<u8>, usize)> {
-    let mut member = GzDecoder::new(octets);
+/// The content of the member that these bytes begin with, whose check sum is right, and how long it is.
+fn unfold(bytes: &[u8]) -> io::Result<(Vec<u8>, usize)> {
+    let mut member = GzDecoder::new(bytes);
     let mut content = Vec::new();
     (&mut member).take(RECORD_MAX).read_to_end(&mut content)?;
     if content.len() as u64 == RECORD_MAX {
         return Err(io::Error::other("is larger than any record"));
     }
-    Ok((content, octets.len() - member.into_inner().len()))
+    Ok((content, bytes.len() - member.into_inner().len()))
 }
 
 #[cfg(test)]
@@ -132,7 +132,7 @@ mod tests {
 
     fn whys(segment: &[u8]) -> Vec<(Range<usize>, String)> {
         let found = Records::new(segment).map(|record| record.expect_err("none is a record"));
-        found.map(|damage| (damage.octets, damage.why)).collect()
+        found.map(|damage| (damage.bytes, damage.why)).collect()
     }
 
     /// What is whole but no record tells where members were found.
@@ -148,7 +148,7 @@ mod tests {
             .map(|w| (w[0]..w[1], none.to_owned()))
             .collect();
         assert_eq!(whys(&whole), found);
-        // One octet of the second is another one: its check sum, its length, its data or its head is wrong.
+        // One byte of the second is another one: its check sum, its length, its data or its head is wrong.
         for at in ends[0]..ends[1] {
             // Neither the time, the flags of the packer nor the system counts.
             if (ends[0] + 4..ends[0] + 10).contains(&at) {

@@ -6,7 +6,7 @@
 //! from the node, until its instance starts.
 
 mod clock;
-mod happenings;
+mod handle;
 mod optimistic;
 mod outcome;
 mod setup;

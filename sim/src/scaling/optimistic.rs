@@ -21,7 +21,7 @@ use super::outcome::{Outcome, Recorder, Stage};
 use super::setup::Setup;
 use crate::Error;
 use crate::events::Events;
-use crate::optimistic::office::{Costs, Office, Step};
+use crate::optimistic::scheduler_pool::{Costs, SchedulerPool, Step};
 use crate::seed::Rng;
 
 /// After which time a message that was lost is sent again.
@@ -57,7 +57,7 @@ enum Event {
     Mail(Mail),
     /// A node has worked on the first message of its inbox.
     Work(NodeIndex),
-    Office(Step),
+    SchedulerPool(Step),
     /// An instance ends.
     End(NodeIndex, Option<InstanceId>),
     Lose(NodeIndex),
@@ -92,7 +92,7 @@ struct Fate {
 pub(super) struct World<'a> {
     setup: &'a Setup,
     events: Events<Event>,
-    office: Office,
+    pool: SchedulerPool,
     hosts: Vec<Host>,
     tasks: Vec<Fate>,
     recorder: Recorder,
@@ -135,7 +135,7 @@ impl<'a> World<'a> {
         Ok(Self {
             setup,
             events: Events::default(),
-            office: Office::new(committer, costs, workers),
+            pool: SchedulerPool::new(committer, costs, workers),
             hosts: (0..setup.nodes).map(|_| Host::default()).collect(),
             tasks: Vec::new(),
             recorder: Recorder::new(setup),
@@ -184,9 +184,7 @@ impl<'a> World<'a> {
             }
             host.former_told = host.former;
             let former = slots(host.former);
-            self.office
-                .committer
-                .observe(node, former, &mut self.placed);
+            self.pool.committer.observe(node, former, &mut self.placed);
         }
         let gap = self.gap();
         self.events.after(gap, Event::Arrival);
@@ -208,7 +206,7 @@ impl<'a> World<'a> {
             Event::Arrival => self.arrive(),
             Event::Mail(mail) => self.deliver(mail),
             Event::Work(node) => self.work(node)?,
-            Event::Office(step) => self.office_step(step)?,
+            Event::SchedulerPool(step) => self.pool_step(step)?,
             Event::End(node, instance) => self.end(node, instance),
             Event::Lose(node) => self.lose(node),
             Event::Hear(node) => self.hear(node),
@@ -279,22 +277,20 @@ impl<'a> World<'a> {
             Mail::Refused(placed) => {
                 let former = slots(self.hosts[placed.node.get()].former_told);
                 let (id, node) = (placed.container.id, placed.node);
-                self.office
+                self.pool
                     .committer
                     .refuse(id, node, former, &mut self.placed);
                 self.wake();
             }
             Mail::Ended(id) => {
-                self.office.committer.release(id, &mut self.placed);
+                self.pool.committer.release(id, &mut self.placed);
             }
             Mail::Former(node, former) => {
                 let host = &mut self.hosts[node.get()];
                 // A message that was overtaken knows of more than there are.
                 host.former_told = host.former_told.min(former);
                 let former = slots(host.former_told);
-                self.office
-                    .committer
-                    .observe(node, former, &mut self.placed);
+                self.pool.committer.observe(node, former, &mut self.placed);
             }
         }
     }
@@ -302,7 +298,7 @@ impl<'a> World<'a> {
     /// A task comes to the pre-schedulers, for the first time or because the node of its last try was lost.
     fn submit(&mut self, task: usize) {
         let new = container(task as u64, self.tasks[task].tries);
-        match self.office.committer.submit(new) {
+        match self.pool.committer.submit(new) {
             Ok(Submitted::Queued | Submitted::Known(_)) => self.wake(),
             Err(_) => {
                 self.recorder.refused();
@@ -313,15 +309,15 @@ impl<'a> World<'a> {
 
     fn wake(&mut self) {
         let (now, events) = (self.events.now(), &mut self.events);
-        self.office.wake(now, usize::MAX, |at, step| {
-            events.at(at, Event::Office(step));
+        self.pool.wake(now, usize::MAX, |at, step| {
+            events.at(at, Event::SchedulerPool(step));
         });
     }
 
-    fn office_step(&mut self, step: Step) -> Result<(), Error> {
+    fn pool_step(&mut self, step: Step) -> Result<(), Error> {
         let (now, events) = (self.events.now(), &mut self.events);
-        let tell = |at, step| events.at(at, Event::Office(step));
-        let done = self.office.step(now, step, tell)?;
+        let tell = |at, step| events.at(at, Event::SchedulerPool(step));
+        let done = self.pool.step(now, step, tell)?;
         if let Some(done) = done
             && let Verdict::Placed(placed) = done.commit.verdict
         {
@@ -398,7 +394,7 @@ impl<'a> World<'a> {
     /// Tasks that were sent to a lost node and not started there are tried again.
     fn hear(&mut self, node: NodeIndex) {
         let mut lost = Vec::new();
-        self.office.committer.lose_node(node, &mut lost);
+        self.pool.committer.lose_node(node, &mut lost);
         for container in lost {
             let (task, _) = task_of(container.id);
             let fate = &mut self.tasks[task];

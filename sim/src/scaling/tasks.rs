@@ -132,7 +132,7 @@ impl Tasks {
     pub(super) fn sent_to_global(&mut self, message: &ToGlobal<Slots>) {
         match message {
             ToGlobal::Forward(task, _) => {
-                // The first leg comes from the origin itself.
+                // The first leg comes from the submitter itself.
                 if task.leg > 0 {
                     self.passed_on(task.id);
                 }

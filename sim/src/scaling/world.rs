@@ -1,11 +1,11 @@
-//! The world: nodes that work on one message at a time, one global scheduler, one origin, and a network between them.
+//! The world: nodes that work on one message at a time, one global scheduler, one submitter, and a network between them.
 
 use std::collections::VecDeque;
 
 use fdn_core::Millis;
 use fdn_scheduling::instance::{
-    Action, Global, GlobalSettings, Limits, Load, Node, NodeIndex, Origin, OriginSettings, Policy,
-    Running, Settings, Slots, TaskId, ToGlobal, ToNode, ToOrigin,
+    Action, Global, GlobalSettings, Limits, Load, Node, NodeIndex, Policy, Running, Settings,
+    Slots, Submitter, SubmitterSettings, TaskId, ToGlobal, ToNode, ToSubmitter,
 };
 use rand::RngExt;
 
@@ -28,7 +28,7 @@ const DUPLICATE_DELAYS: f64 = 20.0;
 pub(super) enum Mail {
     Node(NodeIndex, ToNode<Slots>),
     Global(ToGlobal<Slots>),
-    Origin(ToOrigin),
+    Submitter(ToSubmitter),
 }
 
 /// What does not come after a constant span.
@@ -39,8 +39,8 @@ pub(super) enum Event {
     Duplicate(Mail),
     /// A node's timer may be due.
     Timer(NodeIndex),
-    /// The origin's timer may be due.
-    OriginTimer,
+    /// The submitter's timer may be due.
+    SubmitterTimer,
     /// A snapshot of all nodes is taken, and arrives.
     Take,
     Arrive,
@@ -87,7 +87,7 @@ pub(super) struct World<'a> {
     pub(super) hosts: Vec<Host>,
     pub(super) global: Global<Slots>,
     pub(super) head_lost: bool,
-    pub(super) origin: Origin<Slots>,
+    pub(super) submitter: Submitter<Slots>,
     pub(super) rng: Streams,
     pub(super) mail: Lane<Mail>,
     pub(super) work: Lane<NodeIndex>,
@@ -95,7 +95,7 @@ pub(super) struct World<'a> {
     pub(super) next_task: Millis,
     pub(super) submitted: u64,
     pub(super) decision: Millis,
-    pub(super) origin_timer: Millis,
+    pub(super) submitter_timer: Millis,
     pub(super) snapshots: VecDeque<Vec<Load<Slots>>>,
     pub(super) snapshot: Vec<Load<Slots>>,
     pub(super) snapshot_number: u64,
@@ -181,8 +181,8 @@ impl<'a> World<'a> {
             })
         };
         let hosts: Result<Vec<Host>, Error> = (0..setup.nodes).map(host).collect();
-        let defaults = OriginSettings::for_round_trip(round_trip);
-        let origin = OriginSettings {
+        let defaults = SubmitterSettings::for_round_trip(round_trip);
+        let submitter = SubmitterSettings {
             central: setup.scheduler == Scheduler::Central,
             // Nothing is lost on a reliable network, so nothing needs to be sent again.
             resend: if setup.is_reliable() {
@@ -199,7 +199,7 @@ impl<'a> World<'a> {
             hosts: hosts?,
             global: Global::new(&capacities(setup), global_settings(setup)),
             head_lost: false,
-            origin: Origin::new(setup.nodes, TaskId(0), origin),
+            submitter: Submitter::new(setup.nodes, TaskId(0), submitter),
             rng: Streams {
                 arrivals: setup.seed.stream("arrivals"),
                 lifetimes: setup.seed.stream("lifetimes"),
@@ -212,7 +212,7 @@ impl<'a> World<'a> {
             next_task: Millis::ZERO,
             submitted: 0,
             decision: Millis::INFINITY,
-            origin_timer: Millis::INFINITY,
+            submitter_timer: Millis::INFINITY,
             snapshots: VecDeque::new(),
             snapshot: Vec::new(),
             snapshot_number: 0,
@@ -241,9 +241,9 @@ impl<'a> World<'a> {
             self.fill();
         }
         for at in 0..self.hosts.len() {
-            let standing = self.hosts[at].node.standing();
+            let report = self.hosts[at].node.report();
             self.global
-                .receive(self.now, ToGlobal::Notice(standing), &mut self.actions);
+                .receive(self.now, ToGlobal::Notice(report), &mut self.actions);
         }
         self.next_task = self.next_arrival();
         if self.setup.scheduler == Scheduler::Hints {
@@ -344,7 +344,7 @@ impl<'a> World<'a> {
     fn submit(&mut self) -> Result<(), Error> {
         let life = exponential(&mut self.rng.lifetimes, self.setup.lifetime());
         self.tasks.submitted(self.now);
-        self.origin
+        self.submitter
             .submit(
                 self.now,
                 Slots(1),
@@ -381,9 +381,9 @@ impl<'a> World<'a> {
                 self.global.receive(self.now, message, &mut self.actions);
                 self.wake_global();
             }
-            Mail::Origin(message) => {
+            Mail::Submitter(message) => {
                 let (rng, actions) = (&mut self.rng.choices, &mut self.actions);
-                let settled = self.origin.receive(self.now, message, rng, actions);
+                let settled = self.submitter.receive(self.now, message, rng, actions);
                 self.settled(settled);
                 self.set_origin_timer();
             }
@@ -433,7 +433,7 @@ impl<'a> World<'a> {
                 }
                 Action::Node(node, message) => self.send(Mail::Node(node, message)),
                 Action::Global(message) => self.send(Mail::Global(message)),
-                Action::Origin(message) => self.send(Mail::Origin(message)),
+                Action::Submitter(message) => self.send(Mail::Submitter(message)),
             }
         }
         self.actions = actions;
@@ -444,7 +444,7 @@ impl<'a> World<'a> {
         match &mail {
             Mail::Node(_, message) => self.tasks.sent_to_node(message),
             Mail::Global(message) => self.tasks.sent_to_global(message),
-            Mail::Origin(_) => {}
+            Mail::Submitter(_) => {}
         }
         if self.setup.duplicate > 0.0 && self.rng.network.random::<f64>() < self.setup.duplicate {
             let late = self.setup.delay * (DUPLICATE_DELAYS * self.rng.network.random::<f64>());

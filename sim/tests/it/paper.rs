@@ -87,7 +87,7 @@ mod soak {
     }
 
     #[test]
-    fn every_experiment_gives_the_same_octets_whatever_the_number_of_threads() {
+    fn every_experiment_gives_the_same_bytes_whatever_the_number_of_threads() {
         let (one, three) = (quick(1), quick(3));
         for (one, three) in one.lines().zip(three.lines()) {
             assert_eq!(one, three);

@@ -260,7 +260,7 @@ fn damaged_and_torn_records_are_named_and_the_others_replayed() {
     );
     assert!(text.contains("\n2 places were skipped:\n"), "{text}");
     let third = format!(
-        "  plans-000000000001.gz, octets {before} to {}: ",
+        "  plans-000000000001.gz, bytes {before} to {}: ",
         before + length
     );
     assert!(text.contains(&third), "{text}");

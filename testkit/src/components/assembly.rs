@@ -262,7 +262,7 @@ const PRELUDE: &[(&str, &str)] = &[
         (call $block (local.get $timer))
         (call $drop-pollable (local.get $timer)))",
     ),
-    // Copies an incoming body to the open outgoing body; returns how many octets.
+    // Copies an incoming body to the open outgoing body; returns how many bytes.
     (
         "pump",
         r"(func $pump (param $from i32) (result i32)

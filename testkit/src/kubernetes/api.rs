@@ -84,10 +84,10 @@ impl Call {
 
 /// Percent-decoding of a query's value.
 fn decoded(value: &str) -> String {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     let mut rest = value.bytes();
-    while let Some(octet) = rest.next() {
-        octets.push(match octet {
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
             b'+' => b' ',
             b'%' => {
                 let digits = [rest.next().unwrap_or(b'0'), rest.next().unwrap_or(b'0')];
@@ -97,7 +97,7 @@ fn decoded(value: &str) -> String {
             other => other,
         });
     }
-    String::from_utf8_lossy(&octets).into_owned()
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 pub(super) async fn answer(

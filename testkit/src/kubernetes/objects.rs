@@ -64,18 +64,18 @@ pub(super) fn invalid(message: &str) -> Status {
 fn is_name(name: &str) -> bool {
     let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
     let ends = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
-    let octets = name.as_bytes();
-    octets.len() <= 253
-        && octets.iter().all(|b| fits(*b))
-        && ends(octets.first())
-        && ends(octets.last())
+    let bytes = name.as_bytes();
+    bytes.len() <= 253
+        && bytes.iter().all(|b| fits(*b))
+        && ends(bytes.first())
+        && ends(bytes.last())
 }
 
 fn is_label_value(value: &str) -> bool {
-    let octets = value.as_bytes();
+    let bytes = value.as_bytes();
     let ends = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
     let fits = |b: &u8| b.is_ascii_alphanumeric() || b"-_.".contains(b);
-    octets.len() <= 63 && octets.iter().all(fits) && ends(octets.first()) && ends(octets.last())
+    bytes.len() <= 63 && bytes.iter().all(fits) && ends(bytes.first()) && ends(bytes.last())
 }
 
 /// The checks of a real server that a mistake here could meet: names, labels, one container with an image, limits not below requests,

@@ -1,12 +1,12 @@
 import { useEffect, useRef } from "react";
 
-/** A button that saves octets as a file. */
-export function SaveLink({ octets, type, name, label }: { octets: BlobPart; type: string; name: string; label: string }) {
+/** A button that saves bytes as a file. */
+export function SaveLink({ bytes, type, name, label }: { bytes: BlobPart; type: string; name: string; label: string }) {
   const link = useRef<HTMLAnchorElement>(null);
   useEffect(() => {
-    const made = URL.createObjectURL(new Blob([octets], { type }));
+    const made = URL.createObjectURL(new Blob([bytes], { type }));
     if (link.current !== null) link.current.href = made;
     return () => URL.revokeObjectURL(made);
-  }, [octets, type]);
+  }, [bytes, type]);
   return <a className="button" ref={link} href="#save" download={name}>{label}</a>;
 }

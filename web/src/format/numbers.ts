@@ -28,7 +28,7 @@ export function significant(value: number, digits = 3): string {
 
 const BINARY = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"] as const;
 
-/** Octets with a binary unit: `1.5 MiB`. */
+/** Bytes with a binary unit: `1.5 MiB`. */
 export function bytes(value: number): string {
   let [rest, unit] = [value, 0];
   while (Math.abs(rest) >= 1023.5 && unit < BINARY.length - 1) {

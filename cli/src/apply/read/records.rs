@@ -14,7 +14,7 @@ use super::{App, Mistake, Reader, Source, Spot};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Txt {
     /// What they are to be, whole.
-    pub wish: SetTxt,
+    pub request: SetTxt,
     /// The file that says so.
     pub file: String,
     /// Where in it, from 1 up.
@@ -56,15 +56,15 @@ impl Reader<'_> {
             self.mistakes.push(spot.mistake(what));
             return;
         }
-        let Some(wish) = self.value::<SetTxt>(&spot, &value.value) else {
+        let Some(request) = self.value::<SetTxt>(&spot, &value.value) else {
             return;
         };
-        let wrong = problems(&wish);
+        let wrong = problems(&request);
         let told = wrong.into_iter().map(|what| spot.mistake(what));
         self.mistakes.extend(told);
         if self.first(&spot) {
             let records = Txt {
-                wish,
+                request,
                 file: source.name.clone(),
                 line: spot.line,
             };
@@ -78,38 +78,38 @@ impl Reader<'_> {
             true => Some(PutAppDns::default()),
             false => self.value(spot, value),
         };
-        let ttl = app.dns.and_then(|wish| wish.ttl);
+        let ttl = app.dns.and_then(|request| request.ttl);
         self.note(spot, ttl.and_then(app_ttl_problem));
     }
 }
 
 /// All that is wrong with text records, whatever their name is.
-fn problems(wish: &SetTxt) -> Vec<String> {
+fn problems(request: &SetTxt) -> Vec<String> {
     let mut wrong = Vec::new();
-    if wish.values.is_empty() {
+    if request.values.is_empty() {
         wrong.push(
             "values: at least one; a name that is left out loses its records with --prune"
                 .to_owned(),
         );
     }
-    if wish.values.len() > txt::VALUES_MAX {
-        let (count, most) = (wish.values.len(), txt::VALUES_MAX);
+    if request.values.len() > txt::VALUES_MAX {
+        let (count, most) = (request.values.len(), txt::VALUES_MAX);
         wrong.push(format!(
             "values: {count}, more than {most} are not allowed; leave some out"
         ));
     }
-    for (index, value) in wish.values.iter().enumerate() {
+    for (index, value) in request.values.iter().enumerate() {
         if let Some(problem) = txt::value_problem(value, txt::VALUE_MAX) {
             wrong.push(format!("values[{index}]: {problem}"));
         }
-        if wish.values[..index].contains(value) {
+        if request.values[..index].contains(value) {
             wrong.push(format!(
                 "values[{index}]: it is there already; each value stands once"
             ));
         }
     }
-    wrong.extend(wish.ttl.and_then(txt::ttl_problem));
-    if wish.expires_in.is_some() {
+    wrong.extend(request.ttl.and_then(txt::ttl_problem));
+    if request.expires_in.is_some() {
         wrong.push(
             "expires_in: what files declare has no end; leave it out, or set such records with fdn dns txt set NAME VALUE --expires-in DURATION"
                 .to_owned(),

@@ -146,8 +146,11 @@ fn what_dns_answers_is_read() {
     );
     let name: RecordName = "_dmarc.hello.fn.test".parse().expect("name");
     let records = &declared.txt[&name];
-    assert_eq!(records.wish.values, ["a", "b"]);
-    assert_eq!((records.file.as_str(), records.wish.ttl), ("0.yaml", None));
+    assert_eq!(records.request.values, ["a", "b"]);
+    assert_eq!(
+        (records.file.as_str(), records.request.ttl),
+        ("0.yaml", None)
+    );
     assert_eq!(declared.txt.len(), 2);
 }
 
@@ -172,7 +175,7 @@ fn text_records_that_cannot_be_are_told_with_their_place() {
         ),
         (
             format!("_a.hello.fn.test: {{ values: [{long}] }}").as_str(),
-            "values[0]: a value has 256 octets, more than 255",
+            "values[0]: a value has 256 bytes, more than 255",
         ),
         (
             format!("_a.hello.fn.test: {{ values: [{}] }}", many.join(", ")).as_str(),

@@ -181,7 +181,7 @@ struct Times {
     connect: Duration,
     /// From the request to the answer's head.
     first_byte: Duration,
-    /// From the head to the last octet.
+    /// From the head to the last byte.
     body: Duration,
 }
 
@@ -244,7 +244,7 @@ async fn deliver(
         }
     }
     let took = began.elapsed();
-    // Keeps the summary off the answer's last line on a terminal; a pipe gets the octets alone.
+    // Keeps the summary off the answer's last line on a terminal; a pipe gets the bytes alone.
     if out.is_none() && !is_problem && console.out_is_terminal() && last.is_some_and(|b| b != b'\n')
     {
         console.print("\n")?;

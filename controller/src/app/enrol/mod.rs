@@ -25,7 +25,7 @@ use super::access::{node_token, token_hash};
 use super::actor::Actor;
 use super::authority::{issue, tell};
 use crate::Error;
-use crate::reconcile::live::Hosts;
+use crate::reconcile::node_registry::Hosts;
 use crate::state::{State, lock};
 use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::cluster::{ClusterRow, cluster_get};

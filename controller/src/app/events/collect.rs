@@ -116,7 +116,7 @@ fn sight(state: &State, apps: &[AppRow], now: Timestamp) -> Option<Sight> {
     if !live.settled(now) {
         return None;
     }
-    let joined = live.standing().enrolled.keys();
+    let joined = live.admin_state().enrolled.keys();
     let silent = joined.filter(|node| live.node(node).is_none());
     let silent = silent.map(|node| (node.clone(), NodeState::Joined));
     let heard = live.nodes().map(|seen| {

@@ -262,11 +262,11 @@ impl Reader {
         End::Store
     }
 
-    async fn send(&self, octets: Bytes) -> Result<(), End> {
+    async fn send(&self, bytes: Bytes) -> Result<(), End> {
         let patience: Duration = self.state.settings.events.patience.as_duration();
         let state = &self.state;
         tokio::select! {
-            sent = timeout(patience, self.out.send(octets)) => match sent {
+            sent = timeout(patience, self.out.send(bytes)) => match sent {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(_)) => Err(End::Gone),
                 Err(_) => Err(End::Slow),

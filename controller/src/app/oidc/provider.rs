@@ -46,7 +46,7 @@ pub(super) enum FetchError {
     #[error("the identity provider did not answer in time")]
     Late,
     /// It is too much.
-    #[error("the identity provider's answer is longer than {ANSWER_MAX} octets")]
+    #[error("the identity provider's answer is longer than {ANSWER_MAX} bytes")]
     Long,
     /// It is no answer.
     #[error("the identity provider's answer cannot be read")]

@@ -154,7 +154,7 @@ fn an_answer_tells_who_gave_it_and_how_long_each_part_took() {
         (BodyEncoding::Text, "gr"),
         "cut within a character"
     );
-    let octets = answer(
+    let bytes = answer(
         (502, &headers),
         (&body.slice(..3), false),
         gateway(),
@@ -162,7 +162,7 @@ fn an_answer_tells_who_gave_it_and_how_long_each_part_took() {
         Duration::ZERO,
     );
     assert_eq!(
-        (octets.encoding, octets.body.as_str()),
+        (bytes.encoding, bytes.body.as_str()),
         (BodyEncoding::Base64, "Z3LD")
     );
 }

@@ -230,7 +230,7 @@ fn check_values(
         ))
         .into());
     }
-    let limit = usize::from(settings.value_octets);
+    let limit = usize::from(settings.value_bytes);
     for (index, value) in values.iter().enumerate() {
         if let Some(problem) = txt::value_problem(value, limit) {
             return Err(invalid(name, problem));

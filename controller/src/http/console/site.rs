@@ -33,7 +33,7 @@ const NO_PAGES: [&str; 10] = [
 /// A file as it is sent.
 #[derive(Debug)]
 pub(super) struct File {
-    octets: Bytes,
+    bytes: Bytes,
     zipped: Option<Bytes>,
     digest: String,
     /// Its media type.
@@ -134,17 +134,17 @@ fn is_below(prefix: &str, path: &str) -> bool {
 impl File {
     fn new(name: &str, file: EmbeddedFile) -> Self {
         let digest = hex::encode(&file.metadata.sha256_hash()[..16]);
-        let octets = match file.data {
-            std::borrow::Cow::Borrowed(octets) => Bytes::from_static(octets),
-            std::borrow::Cow::Owned(octets) => Bytes::from(octets),
+        let bytes = match file.data {
+            std::borrow::Cow::Borrowed(bytes) => Bytes::from_static(bytes),
+            std::borrow::Cow::Owned(bytes) => Bytes::from(bytes),
         };
         let (kind, is_text) = kind(name);
-        let zipped = (is_text && octets.len() >= WORTH_ZIPPING)
-            .then(|| zip(&octets))
+        let zipped = (is_text && bytes.len() >= WORTH_ZIPPING)
+            .then(|| zip(&bytes))
             .flatten();
         Self {
-            zipped: zipped.filter(|zipped| zipped.len() < octets.len()),
-            octets,
+            zipped: zipped.filter(|zipped| zipped.len() < bytes.len()),
+            bytes,
             digest,
             kind,
             is_hashed: name.starts_with(HASHED),
@@ -153,9 +153,9 @@ impl File {
 }
 
 /// Zipped once, as well as it can be: it is sent many times.
-fn zip(octets: &[u8]) -> Option<Bytes> {
+fn zip(bytes: &[u8]) -> Option<Bytes> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    encoder.write_all(octets).ok()?;
+    encoder.write_all(bytes).ok()?;
     encoder.finish().ok().map(Bytes::from)
 }
 
@@ -181,10 +181,10 @@ fn kind(name: &str) -> (&'static str, bool) {
 
 impl Found<'_> {
     /// What it is sent as.
-    pub(super) fn octets(&self) -> Bytes {
+    pub(super) fn bytes(&self) -> Bytes {
         match (&self.file.zipped, self.zipped) {
             (Some(zipped), true) => zipped.clone(),
-            _ => self.file.octets.clone(),
+            _ => self.file.bytes.clone(),
         }
     }
 

@@ -10,7 +10,7 @@ use fdn_scheduling::workflow::Profile;
 use super::*;
 use crate::fixture;
 use crate::geo::Geo;
-use crate::reconcile::live::Live;
+use crate::reconcile::node_registry::NodeRegistry;
 use crate::reconcile::world::{Measured, Terms as WorldTerms};
 use crate::settings::GeoSettings;
 
@@ -45,7 +45,7 @@ fn node(cluster: &str, calls: u64, execution: f64) -> NodeStatus {
 }
 
 fn world(nodes: &[NodeStatus]) -> World {
-    let mut live = Live::new(Vec::new(), 100, NOW);
+    let mut live = NodeRegistry::new(Vec::new(), 100, NOW);
     for status in nodes {
         live.observe(status.clone(), NOW);
     }

@@ -11,7 +11,7 @@ use crate::fixture;
 use crate::geo::Geo;
 use crate::reconcile::actual::Factors;
 use crate::reconcile::difference::{Difference, binding_rows, difference};
-use crate::reconcile::live::Live;
+use crate::reconcile::node_registry::NodeRegistry;
 use crate::reconcile::profile;
 use crate::reconcile::wanted::Measure;
 use crate::reconcile::world::{Measured, Presence, Terms};
@@ -42,7 +42,7 @@ fn nodes() -> Vec<NodeStatus> {
 }
 
 fn world(nodes: Vec<NodeStatus>, located: bool) -> World {
-    let mut live = Live::new(Vec::new(), 100, NOW);
+    let mut live = NodeRegistry::new(Vec::new(), 100, NOW);
     for status in nodes {
         live.observe(status, NOW);
     }

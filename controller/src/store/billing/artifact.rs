@@ -1,4 +1,4 @@
-//! From when to when artifacts were kept. Each version counts, also where two are the same octets.
+//! From when to when artifacts were kept. Each version counts, also where two are the same bytes.
 
 use fdn_core::{FunctionName, TenantId, Timestamp, VersionNumber};
 use sqlx::AnyConnection;
@@ -52,12 +52,12 @@ pub async fn artifact_end(
     Ok(())
 }
 
-/// Octets kept for some time.
+/// Bytes kept for some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The function.
     pub function: FunctionName,
-    /// Octets.
+    /// Bytes.
     pub size: u64,
     /// From when on, within the span asked for.
     pub from: Timestamp,

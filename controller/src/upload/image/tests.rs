@@ -10,21 +10,21 @@ use super::*;
 
 fn archive(entries: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut builder = Builder::new(Vec::new());
-    for (name, octets) in entries {
+    for (name, bytes) in entries {
         let mut header = Header::new_gnu();
-        header.set_size(octets.len() as u64);
+        header.set_size(bytes.len() as u64);
         header.set_mode(0o644);
         header.set_cksum();
         builder
-            .append_data(&mut header, name, octets.as_slice())
+            .append_data(&mut header, name, bytes.as_slice())
             .expect("memory");
     }
     builder.into_inner().expect("memory")
 }
 
-fn gzip(octets: &[u8]) -> Vec<u8> {
+fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
-    gzip.write_all(octets).expect("memory");
+    gzip.write_all(bytes).expect("memory");
     gzip.finish().expect("memory")
 }
 
@@ -36,7 +36,7 @@ fn config(architecture: &str) -> Value {
     json!({ "architecture": architecture, "os": "linux", "rootfs": { "type": "layers", "diff_ids": diff_ids } })
 }
 
-fn octets(value: &Value) -> Vec<u8> {
+fn bytes(value: &Value) -> Vec<u8> {
     value.to_string().into_bytes()
 }
 
@@ -46,34 +46,34 @@ fn saved(config: &[u8], layer: &[u8]) -> Vec<u8> {
     archive(&[
         ("c.json".to_owned(), config.to_vec()),
         ("l/layer.tar".to_owned(), layer.to_vec()),
-        ("manifest.json".to_owned(), octets(&manifest)),
+        ("manifest.json".to_owned(), bytes(&manifest)),
     ])
 }
 
 /// An OCI layout with an image for each of these processors, each of one compressed layer.
 fn layout(architectures: &[&str]) -> Vec<(String, Vec<u8>)> {
     let mut entries = vec![("./oci-layout".to_owned(), b"{}".to_vec())];
-    let mut blob = |octets: Vec<u8>| {
-        let digest = Digest::of(&octets);
-        entries.push((format!("./blobs/sha256/{}", digest.hex()), octets));
+    let mut blob = |bytes: Vec<u8>| {
+        let digest = Digest::of(&bytes);
+        entries.push((format!("./blobs/sha256/{}", digest.hex()), bytes));
         digest.to_string()
     };
     let layer = blob(gzip(LAYER));
     let manifests = architectures.iter().map(|architecture| {
-        let config = blob(octets(&config(architecture)));
+        let config = blob(bytes(&config(architecture)));
         let manifest =
             json!({ "config": { "digest": config }, "layers": [{ "digest": layer.as_str() }] });
         let platform = json!({ "os": "linux", "architecture": architecture });
-        json!({ "digest": blob(octets(&manifest)), "platform": platform })
+        json!({ "digest": blob(bytes(&manifest)), "platform": platform })
     });
     let index = json!({ "manifests": manifests.collect::<Vec<_>>() });
-    entries.push(("./index.json".to_owned(), octets(&index)));
+    entries.push(("./index.json".to_owned(), bytes(&index)));
     entries
 }
 
-fn judged(octets: &[u8]) -> Result<Vec<(String, String)>, ImageError> {
+fn judged(bytes: &[u8]) -> Result<Vec<(String, String)>, ImageError> {
     let mut file = tempfile::NamedTempFile::new().expect("file");
-    file.write_all(octets).expect("written");
+    file.write_all(bytes).expect("written");
     let steps = judge(file.path(), ByteSize::from_mib(1))?;
     Ok(steps
         .into_iter()
@@ -90,9 +90,9 @@ fn said(steps: &[(String, String)]) -> Vec<(&str, &str)> {
 
 #[test]
 fn both_formats_are_known_plain_and_compressed() {
-    let docker = saved(&octets(&config("arm64")), LAYER);
+    let docker = saved(&bytes(&config("arm64")), LAYER);
     let oci = archive(&layout(&["s390x", "amd64"]));
-    for (octets, format, compared, platform) in [
+    for (bytes, format, compared, platform) in [
         (docker, "docker archive", "1 file as said", "linux/arm64"),
         (
             gzip(&oci),
@@ -102,7 +102,7 @@ fn both_formats_are_known_plain_and_compressed() {
         ),
         (oci, "OCI image layout", "5 files as said", "linux/amd64"),
     ] {
-        let steps = judged(&octets).expect("an image");
+        let steps = judged(&bytes).expect("an image");
         let expected = [
             ("format", format),
             ("config", "1 layer"),
@@ -136,12 +136,12 @@ fn contents_are_compared_with_their_digests() {
     let damaged = [
         (archive(&entries), name.as_str()),
         (
-            saved(&octets(&config("amd64")), b"something else"),
+            saved(&bytes(&config("amd64")), b"something else"),
             "l/layer.tar",
         ),
     ];
-    for (octets, name) in damaged {
-        let error = judged(&octets).expect_err("refused");
+    for (bytes, name) in damaged {
+        let error = judged(&bytes).expect_err("refused");
         assert!(matches!(error, ImageError::Damaged(_)), "{error}");
         assert_eq!(error.step(), Some("digest"));
         assert_eq!(error.code(), ErrorCode::ImageInvalid);
@@ -161,8 +161,8 @@ fn a_configuration_that_is_none_is_refused() {
     for (config, words) in [
         (b"{}".to_vec(), "missing field"),
         (b"text".to_vec(), "is not an image configuration"),
-        (octets(&none), "of 0 layers, and there are 1"),
-        (octets(&two), "of 2 layers, and there are 1"),
+        (bytes(&none), "of 0 layers, and there are 1"),
+        (bytes(&two), "of 2 layers, and there are 1"),
     ] {
         let error = judged(&saved(&config, LAYER)).expect_err("refused");
         assert!(matches!(error, ImageError::Config(_)), "{error}");
@@ -175,19 +175,19 @@ fn a_configuration_that_is_none_is_refused() {
 fn an_image_that_no_node_can_run_is_refused() {
     let mut windows = config("amd64");
     windows["os"] = json!("windows");
-    for (octets, words) in [
+    for (bytes, words) in [
         (
-            saved(&octets(&config("s390x")), LAYER),
+            saved(&bytes(&config("s390x")), LAYER),
             "it is for linux/s390x",
         ),
-        (saved(&octets(&windows), LAYER), "it is for windows/amd64"),
+        (saved(&bytes(&windows), LAYER), "it is for windows/amd64"),
         (archive(&layout(&["s390x"])), "it is for linux/s390x"),
         (
             archive(&layout(&["s390x", "riscv64"])),
             "none of its images is for linux/amd64 or linux/arm64",
         ),
     ] {
-        let error = judged(&octets).expect_err("refused");
+        let error = judged(&bytes).expect_err("refused");
         assert!(matches!(error, ImageError::Platform(_)), "{error}");
         assert_eq!(error.step(), Some("platform"));
         assert_eq!(error.code(), ErrorCode::ImageInvalid);
@@ -221,8 +221,8 @@ fn the_name_of_an_image_is_one_if_it_has_a_digest() {
 #[test]
 fn anything_else_is_refused_with_its_code() {
     let holds = |name: &str| archive(&[(name.to_owned(), b"{}".to_vec())]);
-    let docker = saved(&octets(&config("amd64")), LAYER);
-    for (octets, code) in [
+    let docker = saved(&bytes(&config("amd64")), LAYER);
+    for (bytes, code) in [
         (Vec::new(), ErrorCode::UploadEmpty),
         (b"\0asm".to_vec(), ErrorCode::ImageInvalid),
         (vec![0x1f, 0x8b, 1, 2, 3], ErrorCode::ImageInvalid),
@@ -233,7 +233,7 @@ fn anything_else_is_refused_with_its_code() {
         // It unfolds to far more than its size.
         (gzip(&vec![0; 8 << 20]), ErrorCode::ImageInvalid),
     ] {
-        let error = judged(&octets).expect_err("refused");
+        let error = judged(&bytes).expect_err("refused");
         assert_eq!(error.code(), code, "{error}");
     }
 }
@@ -244,7 +244,7 @@ fn what_unfolds_to_too_much_is_refused_wherever_it_is_folded() {
     let config = |layer: &[u8]| {
         let mut config = config("amd64");
         config["rootfs"]["diff_ids"] = json!([Digest::of(layer).to_string()]);
-        octets(&config)
+        bytes(&config)
     };
     let packed = gzip(&large);
     assert!(packed.len() < 64 << 10);
@@ -266,7 +266,7 @@ fn what_unfolds_to_too_much_is_refused_wherever_it_is_folded() {
 #[test]
 fn a_layer_whose_size_unfolded_is_not_known_is_refused() {
     for layer in [&b"\x28\xb5\x2f\xfd..."[..], b"BZh91AY", b"\xfd7zXZ\0"] {
-        let error = judged(&saved(&octets(&config("amd64")), layer)).expect_err("refused");
+        let error = judged(&saved(&bytes(&config("amd64")), layer)).expect_err("refused");
         assert!(error.to_string().contains("layers of gzip"), "{error}");
     }
 }

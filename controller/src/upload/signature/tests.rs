@@ -58,11 +58,11 @@ fn signature(text: &str) -> Signature {
     }
 }
 
-/// Checks a signature over the file with these octets.
-fn over(octets: &[u8], text: &str, keys: &[SigningKeyInfo]) -> Result<Signer, SignatureError> {
+/// Checks a signature over the file with these bytes.
+fn over(bytes: &[u8], text: &str, keys: &[SigningKeyInfo]) -> Result<Signer, SignatureError> {
     let mut file = tempfile::NamedTempFile::new().expect("file");
-    file.write_all(octets).expect("written");
-    let subject = Subject::File(file.path(), Digest::of(octets));
+    file.write_all(bytes).expect("written");
+    let subject = Subject::File(file.path(), Digest::of(bytes));
     verify(subject, &signature(text), keys)
 }
 
@@ -77,9 +77,9 @@ fn both_kinds_of_keys_count() {
 }
 
 #[test]
-fn other_octets_and_other_keys_are_refused() {
+fn other_bytes_and_other_keys_are_refused() {
     for text in [EC_SIGNATURE, ED_SIGNATURE] {
-        let error = over(b"other octets\n", text, &keys()).expect_err("other octets");
+        let error = over(b"other bytes\n", text, &keys()).expect_err("other bytes");
         assert!(matches!(error, SignatureError::Wrong(2)), "{error}");
         assert_eq!(error.code(), ErrorCode::SignatureInvalid);
     }
@@ -99,11 +99,11 @@ fn other_octets_and_other_keys_are_refused() {
     }
 }
 
-/// RFC 8032, section 7.3: what newer versions of cosign make with an Ed25519 key, over the SHA-512 of the octets.
+/// RFC 8032, section 7.3: what newer versions of cosign make with an Ed25519 key, over the SHA-512 of the bytes.
 #[test]
 fn a_prehashed_signature_counts() {
     let secret = hex::decode("833fe62409237b9d62ec77587520911e9a759cec1d19755b7da901b96dca3d42");
-    let secret: [u8; 32] = secret.expect("hex").try_into().expect("32 octets");
+    let secret: [u8; 32] = secret.expect("hex").try_into().expect("32 bytes");
     let public = ed25519_dalek::SigningKey::from_bytes(&secret).verifying_key();
     let pem = public
         .to_public_key_pem(ed25519_dalek::pkcs8::spki::der::pem::LineEnding::LF)
@@ -126,15 +126,12 @@ fn a_file_of_many_pieces_is_read_to_its_end() {
         .to_public_key_pem(ed25519_dalek::pkcs8::spki::der::pem::LineEnding::LF)
         .expect("PEM");
     let keys = [info("big", &pem)];
-    let mut octets: Vec<u8> = (0..PIECE * 3 + 17).map(|n| n as u8).collect();
-    let made = ed25519_dalek::Signer::sign(&secret, &octets);
+    let mut bytes: Vec<u8> = (0..PIECE * 3 + 17).map(|n| n as u8).collect();
+    let made = ed25519_dalek::Signer::sign(&secret, &bytes);
     let text = STANDARD.encode(made.to_bytes());
-    assert!(over(&octets, &text, &keys).is_ok());
-    *octets.last_mut().expect("octets") ^= 1;
-    assert!(
-        over(&octets, &text, &keys).is_err(),
-        "the last octet counts"
-    );
+    assert!(over(&bytes, &text, &keys).is_ok());
+    *bytes.last_mut().expect("bytes") ^= 1;
+    assert!(over(&bytes, &text, &keys).is_err(), "the last byte counts");
 }
 
 #[test]

@@ -28,29 +28,29 @@ pub(super) fn unpacked(path: &Path) -> Parts {
         .map(|entry| {
             let mut entry = entry.expect("a part");
             let name = String::from_utf8(entry.path_bytes().into_owned()).expect("a name");
-            let mut octets = Vec::new();
-            entry.read_to_end(&mut octets).expect("read");
-            (name, octets)
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes).expect("read");
+            (name, bytes)
         })
         .collect()
 }
 
-/// What gzip makes of these octets; nothing if they are damaged.
-pub(super) fn unzipped(octets: &[u8]) -> Option<Vec<u8>> {
+/// What gzip makes of these bytes; nothing if they are damaged.
+pub(super) fn unzipped(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut whole = Vec::new();
-    GzDecoder::new(octets).read_to_end(&mut whole).ok()?;
+    GzDecoder::new(bytes).read_to_end(&mut whole).ok()?;
     Some(whole)
 }
 
 pub(super) fn packed(path: &Path, parts: &[(String, Vec<u8>)]) {
     let file = std::fs::File::create(path).expect("the archive");
     let mut archive = tar::Builder::new(GzEncoder::new(file, Compression::fast()));
-    for (name, octets) in parts {
+    for (name, bytes) in parts {
         let mut header = tar::Header::new_gnu();
-        header.set_size(octets.len() as u64);
+        header.set_size(bytes.len() as u64);
         header.set_mode(0o600);
         archive
-            .append_data(&mut header, name, octets.as_slice())
+            .append_data(&mut header, name, bytes.as_slice())
             .expect("added");
     }
     let packed = archive.into_inner().expect("ended");
@@ -70,8 +70,8 @@ pub(super) fn rows(path: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let parts = unpacked(path).into_iter();
     parts
         .filter(|(name, _)| name.starts_with("tables/"))
-        .map(|(name, octets)| {
-            let text = String::from_utf8(octets).expect("text");
+        .map(|(name, bytes)| {
+            let text = String::from_utf8(bytes).expect("text");
             (name, text.lines().map(str::to_owned).collect())
         })
         .collect()
@@ -88,9 +88,9 @@ pub(super) fn without_tenants(parts: &[(String, Vec<u8>)], manifest: &Value) -> 
         }
     }
     let mut parts = with_manifest(parts, &manifest);
-    for (name, octets) in &mut parts {
+    for (name, bytes) in &mut parts {
         if name == "tables/tenants.jsonl" {
-            octets.clear();
+            bytes.clear();
         }
     }
     parts
@@ -151,7 +151,7 @@ pub(super) async fn older(backend: Backend, folder: &Path, schema: i64) -> PathB
         tables,
         objects: ObjectsPart {
             count: 0,
-            octets: 0,
+            bytes: 0,
             part: part(b""),
         },
     };
@@ -164,9 +164,9 @@ pub(super) async fn older(backend: Backend, folder: &Path, schema: i64) -> PathB
     path
 }
 
-fn part(octets: &[u8]) -> Part {
+fn part(bytes: &[u8]) -> Part {
     Part {
-        size: octets.len() as u64,
-        sha256: Digest::of(octets),
+        size: bytes.len() as u64,
+        sha256: Digest::of(bytes),
     }
 }

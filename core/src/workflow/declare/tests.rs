@@ -100,7 +100,7 @@ fn a_text_that_is_no_workflow_is_told_with_its_line() {
         let told = wrong(text);
         assert!(told.contains(line) && told.contains(what), "{text}: {told}");
     }
-    assert!(wrong(&" ".repeat(TEXT_MAX + 1)).contains("octets long"));
+    assert!(wrong(&" ".repeat(TEXT_MAX + 1)).contains("bytes long"));
 }
 
 #[test]

@@ -197,7 +197,7 @@ impl Side {
 /// A query that is plain, and what is done to it afterwards.
 #[derive(Clone, Debug)]
 struct Asked {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     plain: bool,
 }
 
@@ -219,9 +219,9 @@ fn name() -> impl Strategy<Value = Vec<u8>> {
             wire.extend(label.bytes());
         }
         // Case as the bits say.
-        for (i, octet) in wire.iter_mut().enumerate() {
+        for (i, byte) in wire.iter_mut().enumerate() {
             if spelling >> (i % 64) & 1 == 1 {
-                octet.make_ascii_uppercase();
+                byte.make_ascii_uppercase();
             }
         }
         wire.push(0);
@@ -261,7 +261,7 @@ fn plain() -> impl Strategy<Value = Asked> {
         edns,
     )
         .prop_map(|(id, rd, ad, name, v6, edns)| {
-            let mut octets = vec![
+            let mut bytes = vec![
                 id[0],
                 id[1],
                 u8::from(rd),
@@ -275,21 +275,18 @@ fn plain() -> impl Strategy<Value = Asked> {
                 0,
                 u8::from(edns.is_some()),
             ];
-            octets.extend(name);
-            octets.extend([0, if v6 { 28 } else { 1 }, 0, 1]);
+            bytes.extend(name);
+            bytes.extend([0, if v6 { 28 } else { 1 }, 0, 1]);
             if let Some((payload, subnet)) = edns {
                 let option = subnet.unwrap_or_default();
                 let ([p0, p1], length) = (
                     payload.to_be_bytes(),
                     u16::try_from(option.len()).expect("short").to_be_bytes(),
                 );
-                octets.extend([0, 0, 41, p0, p1, 0, 0, 0, 0, length[0], length[1]]);
-                octets.extend(option);
+                bytes.extend([0, 0, 41, p0, p1, 0, 0, 0, 0, length[0], length[1]]);
+                bytes.extend(option);
             }
-            Asked {
-                octets,
-                plain: true,
-            }
+            Asked { bytes, plain: true }
         })
 }
 
@@ -311,12 +308,12 @@ fn asked() -> impl Strategy<Value = Asked> {
     let harmed = (plain(), proptest::collection::vec(harm, 1..4)).prop_map(|(mut asked, harms)| {
         asked.plain = false;
         for harm in harms {
-            let len = asked.octets.len();
+            let len = asked.bytes.len();
             match harm {
-                Harm::Set(at, to) if len > 0 => asked.octets[at.index(len)] = to,
-                Harm::Flip(at, bit) if len > 0 => asked.octets[at.index(len)] ^= 1 << bit,
-                Harm::Cut(at) if len > 0 => asked.octets.truncate(at.index(len)),
-                Harm::Add(more) => asked.octets.extend(more),
+                Harm::Set(at, to) if len > 0 => asked.bytes[at.index(len)] = to,
+                Harm::Flip(at, bit) if len > 0 => asked.bytes[at.index(len)] ^= 1 << bit,
+                Harm::Cut(at) if len > 0 => asked.bytes.truncate(at.index(len)),
+                Harm::Add(more) => asked.bytes.extend(more),
                 _ => {}
             }
         }
@@ -327,11 +324,11 @@ fn asked() -> impl Strategy<Value = Asked> {
 
 /// Where the options of a query's OPT record, which is its last, begin.
 fn options_at(query: &[u8]) -> Option<usize> {
-    let name = query[HEADER..].iter().scan(0u8, |left, octet| {
+    let name = query[HEADER..].iter().scan(0u8, |left, byte| {
         // Within a label nothing ends the name.
         let is_length = *left == 0;
-        *left = if is_length { *octet } else { *left - 1 };
-        Some(is_length && *octet == 0)
+        *left = if is_length { *byte } else { *left - 1 };
+        Some(is_length && *byte == 0)
     });
     let question = name.take_while(|ends| !ends).count() + 5;
     (query[HEADER - 1] == 1).then_some(HEADER + question + OPT)
@@ -340,13 +337,13 @@ fn options_at(query: &[u8]) -> Option<usize> {
 /// A plain query that asks for the revision as well, if it has an OPT record.
 fn asking_for_revision(plain: &[u8]) -> Option<Vec<u8>> {
     let at = options_at(plain)?;
-    let mut octets = plain.to_vec();
-    octets[at - 1] += 4;
-    octets.extend([0xfe, 0x1d, 0, 0]);
-    Some(octets)
+    let mut bytes = plain.to_vec();
+    bytes[at - 1] += 4;
+    bytes.extend([0xfe, 0x1d, 0, 0]);
+    Some(bytes)
 }
 
-/// Where the length of the options stands in an answer of so many octets, which repeats all of the query's.
+/// Where the length of the options stands in an answer of so many bytes, which repeats all of the query's.
 fn opt_length_at(query: &[u8], answer: usize) -> usize {
     let options = options_at(query).map_or(0, |at| query.len() - at);
     answer - options - 2
@@ -360,11 +357,11 @@ proptest! {
         let (fast, slow) = (state.side(), state.side());
         let from = SocketAddr::from(([198, 51, 100, 53], 4053));
         let mut out = b"left over".to_vec();
-        for Asked { octets, .. } in &asked {
-            if fast.responder.respond_fast(octets, from, &mut out).is_some() {
-                let other = slow.responder.respond(octets, from, Transport::Udp);
-                prop_assert_eq!(Some(&out), other.as_ref(), "{:02x?}", octets);
-                prop_assert_eq!(fast.counted(), slow.counted(), "{:02x?}", octets);
+        for Asked { bytes, .. } in &asked {
+            if fast.responder.respond_fast(bytes, from, &mut out).is_some() {
+                let other = slow.responder.respond(bytes, from, Transport::Udp);
+                prop_assert_eq!(Some(&out), other.as_ref(), "{:02x?}", bytes);
+                prop_assert_eq!(fast.counted(), slow.counted(), "{:02x?}", bytes);
             }
         }
     }
@@ -374,18 +371,18 @@ proptest! {
     #[test]
     fn with_its_revision_an_answer_is_otherwise_the_same(state in state(), asked in plain()) {
         let state = State { amplification: 0, ..state };
-        let Some(octets) = asking_for_revision(&asked.octets) else {
+        let Some(bytes) = asking_for_revision(&asked.bytes) else {
             return Ok(());
         };
         let (plain, general) = (state.side(), state.side());
         let from = SocketAddr::from(([198, 51, 100, 53], 4053));
-        prop_assert_eq!(general.responder.respond_fast(&octets, from, &mut Vec::new()), None);
-        let answer = |side: &Side, octets: &[u8]| side.responder.respond(octets, from, Transport::Udp).expect("an answer");
-        let (mut expected, got) = (answer(&plain, &asked.octets), answer(&general, &octets));
+        prop_assert_eq!(general.responder.respond_fast(&bytes, from, &mut Vec::new()), None);
+        let answer = |side: &Side, bytes: &[u8]| side.responder.respond(bytes, from, Transport::Udp).expect("an answer");
+        let (mut expected, got) = (answer(&plain, &asked.bytes), answer(&general, &bytes));
         prop_assert_eq!(plain.counted(), general.counted());
         let is_app = [&b"\x05hello\x02fn\x04test\0"[..], &b"\x01a\x01b\x02fn\x04test\0"[..]]
             .iter()
-            .any(|app| octets[HEADER..].to_ascii_lowercase().starts_with(app));
+            .any(|app| bytes[HEADER..].to_ascii_lowercase().starts_with(app));
         if got[2] & 2 != 0 {
             // It did not fit, or only just without the option.
             prop_assert!(expected[2] & 2 != 0 || expected.len() + 12 > usize::from(UDP_MIN));
@@ -393,7 +390,7 @@ proptest! {
             return Ok(());
         }
         if is_app {
-            let at = opt_length_at(&asked.octets, expected.len());
+            let at = opt_length_at(&asked.bytes, expected.len());
             expected[at + 1] += 12;
             expected.extend([0xfe, 0x1d, 0, 8, 0, 0, 0, 0, 0, 0, 0, 2]);
         }
@@ -405,9 +402,9 @@ proptest! {
     fn what_is_plain_takes_the_fast_path(asked in plain(), few in 1u8..6) {
         let state = State { gateways: [few + 2; 3], dead: 0, shed: [0; 3], bindings: vec![], max_addresses: 16, udp_size: 1232, amplification: 0 };
         let side = state.side();
-        let name = asked.octets[12..].to_ascii_lowercase();
+        let name = asked.bytes[12..].to_ascii_lowercase();
         let known = [&b"\x05hello\x02fn\x04test\0"[..], &b"\x01a\x01b\x02fn\x04test\0"[..]].iter().any(|app| name.starts_with(app));
         let from = SocketAddr::from(([198, 51, 100, 53], 4053));
-        prop_assert_eq!(side.responder.respond_fast(&asked.octets, from, &mut Vec::new()).is_some(), known);
+        prop_assert_eq!(side.responder.respond_fast(&asked.bytes, from, &mut Vec::new()).is_some(), known);
     }
 }

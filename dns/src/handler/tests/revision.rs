@@ -18,7 +18,7 @@ fn asking(message: &Message, payload: &[u8]) -> Message {
 
 fn revision_of(message: &Message) -> Option<Vec<u8>> {
     match message.edns.as_ref()?.option(REVISION.into())? {
-        EdnsOption::Unknown(_, octets) => Some(octets.clone()),
+        EdnsOption::Unknown(_, bytes) => Some(bytes.clone()),
         other => panic!("{other:?}"),
     }
 }
@@ -63,7 +63,7 @@ fn whoever_asks_for_the_revision_is_told_it_for_names_of_apps() {
             assert_eq!(&revision_of(&asked), expected, "{what}");
             assert_eq!(asked.answers, unasked.answers, "{what}");
             assert_eq!(subnet_of(&asked), subnet_of(&unasked), "{what}");
-            // With octets in it the option is not this one.
+            // With bytes in it the option is not this one.
             for strange in [&[0][..], &[0; 8]] {
                 assert_eq!(ask(&asking(&plain, strange)).1, before, "{what}");
             }
@@ -76,7 +76,7 @@ fn whoever_asks_for_the_revision_is_told_it_for_names_of_apps() {
 
 #[test]
 fn an_answer_with_its_revision_keeps_to_the_size_that_the_asker_takes() {
-    // 29 addresses and the OPT record make 506 octets, and six octets are left.
+    // 29 addresses and the OPT record make 506 bytes, and six bytes are left.
     let (bench, larger) = (super::bench(29), super::bench(120));
     let plain = with_edns(query("hello.fn.test.", RecordType::A), 512, None);
     assert_eq!(bench.raw(&plain, Transport::Udp).len(), 506);

@@ -136,7 +136,7 @@ fn send_together(
     from: &[ControlMessage<'_>],
 ) {
     let slices: [[IoSlice<'_>; 1]; BATCH] =
-        std::array::from_fn(|at| [IoSlice::new(group.get(at).map_or(&[], |one| &one.octets))]);
+        std::array::from_fn(|at| [IoSlice::new(group.get(at).map_or(&[], |one| &one.bytes))]);
     let to: [Option<SockaddrStorage>; BATCH] =
         std::array::from_fn(|at| group.get(at).map(|one| SockaddrStorage::from(one.to)));
     let count = group.len().min(BATCH);

@@ -1,4 +1,4 @@
-//! What is read from answers of our own, and done to them, once they are octets.
+//! What is read from answers of our own, and done to them, once they are bytes.
 
 use super::tsig::{TYPE_TSIG, Tsig};
 use super::{Cursor, HEADER, TYPE_OPT, questions};
@@ -52,7 +52,7 @@ pub fn lifetime(reply: &[u8]) -> Option<u32> {
 /// Pads an answer whose last record is its OPT record, so that its length tells less of what it says (RFC 7830; RFC 8467, section 4.1). One
 /// that has no such record, or is too long already, stays as it is.
 pub fn pad(reply: &mut Vec<u8>) {
-    // The option's code and length come before its octets.
+    // The option's code and length come before its bytes.
     let len = reply.len() + 4;
     let whole = len.next_multiple_of(BLOCK).min(usize::from(u16::MAX));
     let (Some(zeros), Some(at)) = (whole.checked_sub(len), data_of_last(reply)) else {
@@ -191,7 +191,7 @@ mod tests {
             let words = [&padded[at - 2..at], &added[..2], &added[2..4]];
             let words = words.map(|word| usize::from(u16::from_be_bytes([word[0], word[1]])));
             assert_eq!(words, [added.len(), 12, added.len() - 4]);
-            assert!(added[4..].iter().all(|octet| *octet == 0));
+            assert!(added[4..].iter().all(|byte| *byte == 0));
         }
     }
 

@@ -24,7 +24,7 @@ const UNINTERPRETED: u16 = 65_001;
 /// What an EDNS request says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edns {
-    /// The largest answer that the asker takes over UDP, in octets.
+    /// The largest answer that the asker takes over UDP, in bytes.
     pub payload: u16,
     /// The version; only 0 is known.
     pub version: u8,
@@ -71,7 +71,7 @@ impl Edns {
                 COOKIE if self.cookie.is_none() => self.cookie = Some(Cookie::parse(value)?),
                 NSID => self.nsid = true,
                 PADDING => self.padded = true,
-                // Codes for local use are nobody's own: with octets in it this is an option of somebody else.
+                // Codes for local use are nobody's own: with bytes in it this is an option of somebody else.
                 REVISION if value.is_empty() => self.revision = true,
                 _ => {}
             }
@@ -94,14 +94,14 @@ impl Edns {
 pub struct Subnet {
     /// The client, unless the asker wants no use made of it (source length 0).
     pub client: Option<ClientPrefix>,
-    /// The option's octets as they came: an answer repeats them, with the scope set.
-    octets: Vec<u8>,
+    /// The option's bytes as they came: an answer repeats them, with the scope set.
+    bytes: Vec<u8>,
 }
 
 impl Subnet {
     /// Checks and reads the option's data.
     ///
-    /// The address has exactly the octets that the source length needs and no bits beyond it; the scope is 0 in requests (RFC 7871,
+    /// The address has exactly the bytes that the source length needs and no bits beyond it; the scope is 0 in requests (RFC 7871,
     /// section 6). Family 0 with source length 0 is what tools send for "no subnet".
     #[must_use]
     pub fn parse(data: &[u8]) -> Option<Self> {
@@ -118,24 +118,24 @@ impl Subnet {
         {
             return None;
         }
-        let mut octets = [0u8; 16];
+        let mut bytes = [0u8; 16];
         let width = match u16::from_be_bytes([*f0, *f1]) {
             0 => 0,
             1 => 4,
             2 => 16,
             _ => return None,
         };
-        octets[..width]
+        bytes[..width]
             .get_mut(..address.len())?
             .copy_from_slice(address);
         let addr = match width {
-            4 => IpAddr::V4(Ipv4Addr::new(octets[0], octets[1], octets[2], octets[3])),
-            _ => IpAddr::V6(Ipv6Addr::from(octets)),
+            4 => IpAddr::V4(Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3])),
+            _ => IpAddr::V6(Ipv6Addr::from(bytes)),
         };
         let client = (*source > 0).then(|| ClientPrefix::new(addr, *source));
         Some(Self {
             client,
-            octets: data.to_vec(),
+            bytes: data.to_vec(),
         })
     }
 
@@ -143,12 +143,12 @@ impl Subnet {
     /// length of 0 the scope is 0 too.
     #[must_use]
     pub fn answer(&self, scope: u8) -> Vec<u8> {
-        let mut octets = self.octets.clone();
-        let family = u16::from_be_bytes([octets[0], octets[1]]);
-        octets[3] = self
+        let mut bytes = self.bytes.clone();
+        let family = u16::from_be_bytes([bytes[0], bytes[1]]);
+        bytes[3] = self
             .client
             .map_or(0, |client| scope_as_asked(client, family, scope));
-        octets
+        bytes
     }
 }
 
@@ -174,7 +174,7 @@ pub struct Cookie {
 }
 
 impl Cookie {
-    /// Checks and reads the option's data: 8 octets of the client, and none or 8 to 32 of a server (RFC 7873, section 5.2.2).
+    /// Checks and reads the option's data: 8 bytes of the client, and none or 8 to 32 of a server (RFC 7873, section 5.2.2).
     #[must_use]
     pub fn parse(data: &[u8]) -> Option<Self> {
         let (client, server) = data.split_first_chunk()?;

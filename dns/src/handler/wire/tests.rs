@@ -143,8 +143,8 @@ fn a_client_subnet_must_be_exact() {
         assert_eq!(answer[3], if client.is_some() { 24 } else { 0 });
     }
     let bad: [(&str, &[u8]); 10] = [
-        ("surplus octet", &[0, 1, 24, 0, 203, 0, 113, 0]),
-        ("missing octet", &[0, 1, 24, 0, 203, 0]),
+        ("surplus byte", &[0, 1, 24, 0, 203, 0, 113, 0]),
+        ("missing byte", &[0, 1, 24, 0, 203, 0]),
         ("host bits", &[0, 1, 20, 0, 203, 0, 113]),
         ("scope in a request", &[0, 1, 24, 24, 203, 0, 113]),
         ("longer than the family", &[0, 1, 33, 0, 203, 0, 113, 7, 0]),
@@ -270,17 +270,17 @@ fn a_hidden_subnet_is_no_longer_one() {
 
 proptest! {
     #[test]
-    fn no_octets_make_it_panic(octets in proptest::collection::vec(any::<u8>(), 0..200)) {
-        if let Err(Reject::Error(failure)) = scan(&octets) {
-            prop_assert!(failure.reply(&octets, 1232).len() <= octets.len() + 11);
+    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        if let Err(Reject::Error(failure)) = scan(&bytes) {
+            prop_assert!(failure.reply(&bytes, 1232).len() <= bytes.len() + 11);
         }
     }
 
     #[test]
-    fn no_change_of_one_octet_makes_it_panic(at in 0usize..60, to in any::<u8>()) {
+    fn no_change_of_one_byte_makes_it_panic(at in 0usize..60, to in any::<u8>()) {
         let mut request = with_subnet(&[0, 2, 48, 0, 0x20, 1, 0xd, 0xb8, 0, 1]);
-        if let Some(octet) = request.get_mut(at) {
-            *octet = to;
+        if let Some(byte) = request.get_mut(at) {
+            *byte = to;
         }
         if let Ok(found) = scan(&request) {
             found.hide_options(&mut request);

@@ -151,14 +151,14 @@ pub fn timers(time: u64, fudge: u16) -> [u8; 8] {
     [t0, t1, t2, t3, t4, t5, f0, f1]
 }
 
-/// Octets with their number in front.
+/// Bytes with their number in front.
 #[must_use]
-pub fn counted(octets: &[u8]) -> Vec<u8> {
-    let len = u16::try_from(octets.len()).unwrap_or(u16::MAX);
-    [&len.to_be_bytes(), octets].concat()
+pub fn counted(bytes: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
+    [&len.to_be_bytes(), bytes].concat()
 }
 
-/// A name that may end in a pointer to the octets before it.
+/// A name that may end in a pointer to the bytes before it.
 fn name(cursor: &mut Cursor<'_>) -> Option<Name> {
     let at = cursor.at;
     cursor.name(&(HEADER..at))?;
@@ -168,6 +168,6 @@ fn name(cursor: &mut Cursor<'_>) -> Option<Name> {
 
 /// A name without compression.
 fn wire(name: &Name) -> Vec<u8> {
-    // A name of at most 255 octets always fits.
+    // A name of at most 255 bytes always fits.
     name.to_bytes().unwrap_or_default()
 }

@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 
 use super::{Address, Family, Parts, Span, Table};
 
-/// How many numbers are turned into octets at a time.
+/// How many numbers are turned into bytes at a time.
 const CHUNK: usize = 4096;
 
 /// How many prefixes a table in a file has, by family.
@@ -19,8 +19,8 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// How many octets the arrays take; `None` if no file can be that long.
-    pub(crate) fn octets(self) -> Option<u64> {
+    /// How many bytes the arrays take; `None` if no file can be that long.
+    pub(crate) fn bytes(self) -> Option<u64> {
         let v4 = self.v4.checked_mul(4 + 1 + 2)?;
         let v6 = self.v6.checked_mul(16 + 1 + 2)?;
         u64::try_from(v4.checked_add(v6)?).ok()
@@ -30,12 +30,12 @@ impl Counts {
 fn write_all<const N: usize, T: Copy>(
     out: &mut impl Write,
     items: &[T],
-    octets: impl Fn(T) -> [u8; N],
+    bytes: impl Fn(T) -> [u8; N],
 ) -> io::Result<()> {
     let mut buffer = Vec::with_capacity(CHUNK * N);
     for chunk in items.chunks(CHUNK) {
         buffer.clear();
-        chunk.iter().for_each(|item| buffer.extend(octets(*item)));
+        chunk.iter().for_each(|item| buffer.extend(bytes(*item)));
         out.write_all(&buffer)?;
     }
     Ok(())

@@ -199,7 +199,7 @@ proptest! {
         }
     }
 
-    /// Changes merged into a table make the table that would have been built of the result, to the last octet.
+    /// Changes merged into a table make the table that would have been built of the result, to the last byte.
     #[test]
     fn a_changed_table_is_the_table_of_the_result(
         before in proptest::collection::btree_map(any_prefix(), 0u16..4, 0..16),
@@ -225,7 +225,7 @@ proptest! {
         let table: Table<u16> = list.into_iter().collect();
         let mut file = Vec::new();
         table.write(&mut file).expect("written");
-        prop_assert_eq!(table.counts().octets(), Some(file.len() as u64));
+        prop_assert_eq!(table.counts().bytes(), Some(file.len() as u64));
         prop_assert_eq!(Table::read(&mut file.as_slice(), table.counts(), 4).expect("read"), table);
     }
 }
@@ -274,12 +274,12 @@ fn arrays_that_no_table_has_are_refused() {
     assert_eq!(read(&file, 3), Ok(()));
     assert!(read(&file, 2).is_err_and(|e| e.contains("value")));
     assert!(read(&file[..file.len() - 1], 3).is_err());
-    for (at, octet, expected) in [(0, 1, "host bits"), (7, 9, "order"), (8, 33, "host bits")] {
+    for (at, byte, expected) in [(0, 1, "host bits"), (7, 9, "order"), (8, 33, "host bits")] {
         let mut changed = file.clone();
-        changed[at] = octet;
+        changed[at] = byte;
         assert!(
             read(&changed, 3).is_err_and(|e| e.contains(expected)),
-            "octet {at}"
+            "byte {at}"
         );
     }
 }

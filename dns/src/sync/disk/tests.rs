@@ -2,9 +2,9 @@ use fdn_core::message::{AppBindings, BindingsDesired, TxtRecords};
 
 use super::*;
 
-fn ledger() -> Ledger {
-    let mut ledger = Ledger::default();
-    ledger.network(NetworkDesired {
+fn desired() -> DesiredState {
+    let mut desired = DesiredState::default();
+    desired.network(NetworkDesired {
         revision: Revision(3),
         clusters: vec![],
         locations: vec![],
@@ -17,7 +17,7 @@ fn ledger() -> Ledger {
             ttl_s: 20,
             bindings: vec![],
         };
-        ledger.bindings(BindingsDesired {
+        desired.bindings(BindingsDesired {
             app: name.parse().expect("app"),
             revision: Revision(revision),
             state: (name != "gone").then_some(state),
@@ -29,7 +29,7 @@ fn ledger() -> Ledger {
             values: vec!["one".to_owned(), "two".to_owned()],
             expires_at: Some(Timestamp(9)),
         };
-        ledger.text(TxtDesired {
+        desired.text(TxtDesired {
             name: format!("{name}.fn.test").parse().expect("name"),
             revision: Revision(revision),
             state: (name != "gone").then_some(state),
@@ -43,9 +43,9 @@ fn ledger() -> Ledger {
     let list = list.map(|(p, c)| (p.parse().expect("prefix"), c.parse().expect("cluster")));
     let table = Arc::new(Bindings::new(list).expect("few clusters"));
     for app in ["a", "b"] {
-        ledger.settle(&app.parse().expect("app"), Arc::clone(&table));
+        desired.settle(&app.parse().expect("app"), Arc::clone(&table));
     }
-    ledger
+    desired
 }
 
 #[test]
@@ -53,11 +53,11 @@ fn what_was_saved_is_loaded_and_shared_tables_stay_shared() {
     let dir = tempfile::tempdir().expect("folder");
     let deep = dir.path().join("a/b");
     assert!(matches!(load(&deep).expect("usable"), Found::Nothing));
-    save(&deep, &ledger()).expect("saved");
+    save(&deep, &desired()).expect("saved");
     let Found::State(found) = load(&deep).expect("usable") else {
         panic!("no state")
     };
-    assert_eq!(*found, ledger());
+    assert_eq!(*found, desired());
     let tables: Vec<_> = found.apps().map(|(_, _, state)| &state.bindings).collect();
     assert!(Arc::ptr_eq(tables[0], tables[1]));
     assert_eq!(tables[0].len(), 3);
@@ -71,20 +71,20 @@ fn what_was_saved_is_loaded_and_shared_tables_stay_shared() {
 #[test]
 fn a_damaged_file_is_moved_aside() {
     let dir = tempfile::tempdir().expect("folder");
-    save(dir.path(), &ledger()).expect("saved");
+    save(dir.path(), &desired()).expect("saved");
     let path = dir.path().join(FILE);
-    let whole = fs::read(&path).expect("octets");
+    let whole = fs::read(&path).expect("bytes");
     let flipped = |at: usize| {
-        let mut octets = whole.clone();
-        octets[at] ^= 1;
-        octets
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        bytes
     };
     let longer = [whole.as_slice(), b"x"].concat();
     let mut damaged = vec![whole[..whole.len() / 2].to_vec(), longer, Vec::new()];
     damaged.extend((0..whole.len()).step_by(7).map(flipped));
     damaged.extend((whole.len() - 60..whole.len()).map(flipped));
-    for octets in damaged {
-        fs::write(&path, &octets).expect("write");
+    for bytes in damaged {
+        fs::write(&path, &bytes).expect("write");
         let Found::Unreadable(aside, _) = load(dir.path()).expect("usable") else {
             panic!("not noticed")
         };

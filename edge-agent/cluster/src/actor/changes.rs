@@ -6,7 +6,7 @@ use tracing::{info, warn};
 
 use super::Actor;
 use super::directory::Given;
-use crate::head::{Deed, Election, Epoch};
+use crate::head::{Election, ElectionAction, Epoch};
 use crate::host::Host;
 use crate::identity::{Key, Member, Tag};
 use crate::membership::{Change, Membership, Status};
@@ -22,7 +22,7 @@ impl<H: Host> Actor<H> {
         if is_news {
             self.acts_until = self.members.acts_until();
         }
-        while !self.changes.is_empty() || !self.deeds.is_empty() {
+        while !self.changes.is_empty() || !self.election_actions.is_empty() {
             for change in std::mem::take(&mut self.changes) {
                 match change {
                     Change::Joined(member) => self.there(&member),
@@ -32,17 +32,17 @@ impl<H: Host> Actor<H> {
                 }
                 self.acts_until = self.members.acts_until();
             }
-            for deed in std::mem::take(&mut self.deeds) {
-                match deed {
-                    Deed::Tell(ballot) => {
+            for action in std::mem::take(&mut self.election_actions) {
+                match action {
+                    ElectionAction::Tell(ballot) => {
                         self.streams
                             .send_all(&Body::Ballot(convert::ballot_out(ballot)));
                     }
-                    Deed::Answer(key, ballot) => {
+                    ElectionAction::Answer(key, ballot) => {
                         let body = Body::Ballot(convert::ballot_out(ballot));
                         self.streams.send(key.tag, body);
                     }
-                    Deed::Changed(epoch, head) => self.headed(epoch, head),
+                    ElectionAction::Changed(epoch, head) => self.headed(epoch, head),
                 }
             }
         }
@@ -74,14 +74,14 @@ impl<H: Host> Actor<H> {
         match given {
             Given::New(_) => {
                 self.node.grow(count);
-                self.origin.grow(count);
+                self.submitter.grow(count);
                 if let Some(global) = &mut self.global {
                     global.grow(member.capacity);
                 }
             }
             Given::Again(index) => {
                 self.node.returned(index);
-                self.origin.returned(index);
+                self.submitter.returned(index);
                 if let Some(global) = &mut self.global {
                     global.replaced(index, member.capacity);
                 }
@@ -114,7 +114,7 @@ impl<H: Host> Actor<H> {
         if let Some(global) = &mut self.global {
             global.lost(index);
         }
-        self.origin.lost(
+        self.submitter.lost(
             self.now,
             index,
             &mut self.rng,
@@ -128,13 +128,13 @@ impl<H: Host> Actor<H> {
         if key == self.me.key {
             if draining {
                 self.keep_room();
-                self.election.resign(key, &mut self.deeds);
+                self.election.resign(key, &mut self.election_actions);
             } else {
                 self.give_room();
             }
             // Others hear of it with the next list of members.
-            let rumours = convert::rumours_out(&self.members.rumours());
-            self.streams.send_all(&Body::Members(rumours));
+            let gossip = convert::gossip_out(&self.members.gossip());
+            self.streams.send_all(&Body::Members(gossip));
         }
     }
 
@@ -149,7 +149,7 @@ impl<H: Host> Actor<H> {
             self.take_over(epoch.term());
         }
         self.node.headed(epoch.term());
-        self.origin.headed(
+        self.submitter.headed(
             self.now,
             epoch.term(),
             &mut self.rng,
@@ -171,7 +171,7 @@ impl<H: Host> Actor<H> {
         let timing = self.settings.membership();
         self.members = Membership::new(self.now, self.me.clone(), timing, false);
         self.acts_until = Millis::ZERO;
-        self.election.rejoin(self.now, &mut self.deeds);
+        self.election.rejoin(self.now, &mut self.election_actions);
         self.hand_over();
         self.streams.drop_all();
         self.renew_hello();
@@ -190,7 +190,7 @@ impl<H: Host> Actor<H> {
         self.numbered(given, &me);
         self.schedulers_lose(old);
         self.node_actions.clear();
-        self.luggage.clear();
+        self.contexts.clear();
         let gone: Vec<u32> = (0..)
             .zip(self.directory.all())
             .filter(|(_, slot)| slot.gone.is_some())
@@ -218,12 +218,12 @@ impl<H: Host> Actor<H> {
             self.me.key.tag = Tag::new(rand::Rng::next_u32(&mut self.rng));
             let count = self.directory.count();
             let first = self.me.key.tag.first_task();
-            let origin =
-                fdn_scheduling::instance::Origin::new(count, first, self.settings.origin());
-            self.origin = origin;
+            let submitter =
+                fdn_scheduling::instance::Submitter::new(count, first, self.settings.submitter());
+            self.submitter = submitter;
             for (slot, index) in self.directory.all().iter().zip(0..) {
                 if slot.gone.is_some() {
-                    self.origin.lost(
+                    self.submitter.lost(
                         self.now,
                         NodeIndex(index),
                         &mut self.rng,
@@ -274,7 +274,7 @@ impl<H: Host> Actor<H> {
             open: self.own.open(),
             placed: self.own.placed(),
             waiting: self.global.as_ref().map_or(0, Global::waiting),
-            held: self.origin.held(),
+            held: self.submitter.held(),
             stages: self.metrics.stages(),
             global: self.global.as_ref().map(|global| GlobalStatus {
                 pre_schedulers: self.pre_schedulers.as_ref().map_or(0, PreSchedulers::count),
@@ -308,7 +308,7 @@ impl<H: Host> Actor<H> {
         metrics.head.set(self.global.is_some().into());
         metrics.epoch.set(self.election.known().epoch.0.into());
         metrics.open.set(gauge(self.own.open()));
-        metrics.held_back.set(gauge(self.origin.held()));
+        metrics.held_back.set(gauge(self.submitter.held()));
         metrics
             .out
             .set(gauge(self.global.as_ref().map_or(0, Global::out)));

@@ -40,7 +40,7 @@ impl<H: Host> Actor<H> {
     pub(super) fn hand_over(&mut self) {
         self.global = None;
         self.pre_schedulers = None;
-        self.global_luggage.clear();
+        self.global_contexts.clear();
     }
 
     /// Places what can be placed, or hands it out to pre-schedulers; tells all nodes what is free, if they go by that.

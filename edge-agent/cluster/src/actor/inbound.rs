@@ -1,14 +1,14 @@
 //! What comes from other nodes, and from this one to itself.
 
 use fdn_core::{Millis, Resources};
-use fdn_scheduling::instance::{NodeIndex, Probe, TaskId, Term, ToGlobal, ToNode, ToOrigin};
+use fdn_scheduling::instance::{NodeIndex, Probe, TaskId, Term, ToGlobal, ToNode, ToSubmitter};
 use tracing::debug;
 
-use super::{Actor, Luggage};
+use super::{Actor, HeldContext};
 use crate::host::Host;
 use crate::identity::{Key, Tag};
 use crate::link::{FromLink, SessionId};
-use crate::wire::convert::{self, Unreadable, fence_in, refusal_in, standing_in, task_in, time};
+use crate::wire::convert::{self, Unreadable, fence_in, refusal_in, report_in, task_in, time};
 use crate::wire::proto::{self, Body, Frame, Way};
 
 /// Why a message was not used.
@@ -112,8 +112,8 @@ impl<H: Host> Actor<H> {
                 self.acked(from, (sent, ack.granted), clock, &opinions, known);
             }
             Body::Members(members) => {
-                let rumours = convert::rumours_in(&members)?;
-                self.told_members(from, &rumours);
+                let gossip = convert::gossip_in(&members)?;
+                self.told_members(from, &gossip);
             }
             Body::Ballot(ballot) => {
                 let ballot = convert::ballot_in(&ballot)?;
@@ -133,7 +133,7 @@ impl<H: Host> Actor<H> {
     fn scheduling(&mut self, from: NodeIndex, body: Body) -> Result<(), Ignored> {
         match body {
             Body::Started(started) => {
-                let message = ToOrigin::Started {
+                let message = ToSubmitter::Started {
                     id: TaskId(started.id),
                     attempt: started.attempt,
                     by: from,
@@ -141,7 +141,7 @@ impl<H: Host> Actor<H> {
                 self.origin_hears(message, &started.hops);
             }
             Body::Refused(refused) => {
-                let message = ToOrigin::Refused {
+                let message = ToSubmitter::Refused {
                     id: TaskId(refused.id),
                     attempt: refused.attempt,
                     refusal: refusal_in(refused.refusal)?,
@@ -149,14 +149,14 @@ impl<H: Host> Actor<H> {
                 self.origin_hears(message, &[]);
             }
             Body::Broken(broken) => {
-                let message = ToOrigin::Broken {
+                let message = ToSubmitter::Broken {
                     id: TaskId(broken.id),
                     attempt: broken.attempt,
                 };
                 self.origin_hears(message, &[]);
             }
             Body::Fenced(fenced) => {
-                let message = ToOrigin::Fenced {
+                let message = ToSubmitter::Fenced {
                     id: TaskId(fenced.id),
                     attempt: fenced.attempt,
                     by: (!fenced.global).then_some(from),
@@ -191,8 +191,8 @@ impl<H: Host> Actor<H> {
             }
             Body::Notice(notice) => {
                 self.is_for_this_head(notice.epoch)?;
-                let standing = standing_in(&notice.standing, from, notice.epoch);
-                self.global_hears(ToGlobal::Notice(standing));
+                let report = report_in(&notice.report, from, notice.epoch);
+                self.global_hears(ToGlobal::Notice(report));
             }
             Body::Loads(loads) => {
                 let head = self.election.head();
@@ -229,24 +229,24 @@ impl<H: Host> Actor<H> {
 
     fn task(&mut self, from: NodeIndex, body: proto::Task) -> Result<(), Ignored> {
         let way = Way::try_from(body.way).map_err(|_| Unreadable("way"))?;
-        let (number, standing, epoch) = (body.number, body.standing, body.epoch);
-        let (task, baggage) = task_in(body, self.settings.limits.payload.as_usize())?;
+        let (number, report, epoch) = (body.number, body.report, body.epoch);
+        let (task, context) = task_in(body, self.settings.limits.payload.as_usize())?;
         let (id, attempt) = (task.id, task.attempt);
         let is_for_global = matches!(way, Way::Forward | Way::Bounce);
         if is_for_global {
             self.is_for_this_head(epoch)?;
         } else {
-            self.may_start(id, attempt, baggage.issue)?;
+            self.may_start(id, attempt, context.issue)?;
         }
-        let luggage = Luggage {
-            baggage,
+        let kept = HeldContext {
+            context,
             since: self.now,
             deadline: task.deadline,
         };
         if is_for_global {
-            self.global_luggage.insert(id.0, luggage);
+            self.global_contexts.insert(id.0, kept);
         } else {
-            self.luggage.insert(id.0, luggage);
+            self.contexts.insert(id.0, kept);
         }
         match way {
             Way::Submit => self.node_hears(ToNode::Submit(task)),
@@ -258,27 +258,27 @@ impl<H: Host> Actor<H> {
             Way::Place => self.node_hears(ToNode::Place(task, Term(epoch), number)),
             Way::Forward => self.global_hears(ToGlobal::Forward(task, Term(epoch))),
             Way::Bounce => {
-                let standing = standing.ok_or(Unreadable("standing"))?;
-                let standing = standing_in(&standing, from, epoch);
-                self.global_hears(ToGlobal::Bounce(task, standing));
+                let report = report.ok_or(Unreadable("report"))?;
+                let report = report_in(&report, from, epoch);
+                self.global_hears(ToGlobal::Bounce(task, report));
             }
         }
         Ok(())
     }
 
-    /// An attempt may start here only if it began when its origin knew of this node: else its fence would not ask here.
+    /// An attempt may start here only if it began when its submitter knew of this node: else its fence would not ask here.
     fn may_start(&mut self, id: TaskId, attempt: u32, issue: u64) -> Result<(), Ignored> {
-        let origin = Tag::of_task(id);
-        let index = self.directory.index(origin);
+        let submitter = Tag::of_task(id);
+        let index = self.directory.index(submitter);
         let admits = index.and_then(|index| self.directory.slot(index).admits_from);
         match admits {
             Some(first) if issue >= first => Ok(()),
             Some(_) => {
                 let broken = proto::Attempt { id: id.0, attempt };
-                self.send_to(origin, Body::Broken(broken));
+                self.send_to(submitter, Body::Broken(broken));
                 Err(Ignored::Because("older than this node"))
             }
-            None => Err(Ignored::Because("unknown origin")),
+            None => Err(Ignored::Because("unknown submitter")),
         }
     }
 

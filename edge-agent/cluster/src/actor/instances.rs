@@ -19,7 +19,7 @@ impl<H: Host> Actor<H> {
         };
         self.node.ended(here.running);
         self.keep_room();
-        if here.origin == self.me.key.tag {
+        if here.submitter == self.me.key.tag {
             self.instance_ended(id, end.failed);
         } else {
             let word = if end.failed {
@@ -27,7 +27,7 @@ impl<H: Host> Actor<H> {
             } else {
                 Word::Ended
             };
-            self.say(here.origin, id, word);
+            self.say(here.submitter, id, word);
         }
     }
 
@@ -59,13 +59,17 @@ impl<H: Host> Actor<H> {
                 self.say(tag, id, word);
             }
             Word::Keep => {
-                if let Some(here) = self.running.get_mut(id).filter(|here| here.origin == tag) {
+                if let Some(here) = self
+                    .running
+                    .get_mut(id)
+                    .filter(|here| here.submitter == tag)
+                {
                     here.unconfirmed = false;
                 }
             }
             Word::Surplus => {
                 let here = self.running.get_mut(id);
-                if let Some(here) = here.filter(|here| here.origin == tag && here.unconfirmed) {
+                if let Some(here) = here.filter(|here| here.submitter == tag && here.unconfirmed) {
                     // Who asks twice is told twice: it is ended once.
                     here.unconfirmed = false;
                     self.metrics.surplus.inc();
@@ -77,19 +81,19 @@ impl<H: Host> Actor<H> {
     }
 
     /// The process that asked for these instances is gone: if it is back, it may not want them.
-    pub(super) fn ask_later(&mut self, origin: Tag) {
+    pub(super) fn ask_later(&mut self, submitter: Tag) {
         self.running
             .values_mut()
-            .filter(|here| here.origin == origin)
+            .filter(|here| here.submitter == submitter)
             .for_each(|here| {
                 here.unconfirmed = true;
             });
     }
 
     /// One of the two was given up and is a member again: does that process still want what runs here for it?
-    pub(super) fn ask_about_instances(&mut self, origin: Tag) {
-        for id in self.running.ids(origin, |_, here| here.unconfirmed) {
-            self.say(origin, id, Word::Held);
+    pub(super) fn ask_about_instances(&mut self, submitter: Tag) {
+        for id in self.running.ids(submitter, |_, here| here.unconfirmed) {
+            self.say(submitter, id, Word::Held);
         }
     }
 

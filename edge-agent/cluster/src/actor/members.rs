@@ -9,7 +9,7 @@ use crate::head::{Ballot, Known};
 use crate::host::Host;
 use crate::identity::Key;
 use crate::link::{Opened, hello};
-use crate::membership::{Opinions, Refusal, Rumour, Status};
+use crate::membership::{Gossip, Opinions, Refusal, Status};
 use crate::wire::convert;
 use crate::wire::proto::{self, Body};
 
@@ -39,15 +39,15 @@ impl<H: Host> Actor<H> {
                 self.apply_changes();
                 if is_new {
                     info!(node = %member.node, %key, "a node has joined");
-                    let rumour = [Rumour::Member {
+                    let gossip = [Gossip::Member {
                         counts: self.members.counts(key),
                         draining: false,
                         member,
                     }];
                     self.streams
-                        .send_all(&Body::Members(convert::rumours_out(&rumour)));
+                        .send_all(&Body::Members(convert::gossip_out(&gossip)));
                 }
-                let all = convert::rumours_out(&self.members.rumours());
+                let all = convert::gossip_out(&self.members.gossip());
                 self.streams.send(key.tag, Body::Members(all));
                 self.attached(key);
             }
@@ -142,7 +142,7 @@ impl<H: Host> Actor<H> {
         self.streams.send(from.tag, Body::Ack(ack));
         if self.members.get(from).is_none() {
             // It counts itself among the members; that it is none it learns from the list.
-            let all = convert::rumours_out(&self.members.rumours());
+            let all = convert::gossip_out(&self.members.gossip());
             self.streams.send(from.tag, Body::Members(all));
             return;
         }
@@ -159,7 +159,7 @@ impl<H: Host> Actor<H> {
             }
             (false, Some(at)) => {
                 self.differing.swap_remove(at);
-                let all = convert::rumours_out(&self.members.rumours());
+                let all = convert::gossip_out(&self.members.gossip());
                 self.streams.send(from.tag, Body::Members(all));
             }
             (false, None) => self.differing.push(from.tag),
@@ -169,15 +169,25 @@ impl<H: Host> Actor<H> {
 
     fn hear_of_head(&mut self, from: Key, known: Known) {
         if self.members.is_joined() {
-            self.election
-                .told(self.now, from, known, &self.members, &mut self.deeds);
+            self.election.told(
+                self.now,
+                from,
+                known,
+                &self.members,
+                &mut self.election_actions,
+            );
         }
     }
 
     pub(super) fn balloted(&mut self, from: Key, ballot: Ballot) {
         if self.members.is_joined() {
-            self.election
-                .receive(self.now, from, ballot, &self.members, &mut self.deeds);
+            self.election.receive(
+                self.now,
+                from,
+                ballot,
+                &self.members,
+                &mut self.election_actions,
+            );
         }
     }
 
@@ -205,10 +215,10 @@ impl<H: Host> Actor<H> {
     }
 
     /// A list of members.
-    pub(super) fn told_members(&mut self, from: Key, rumours: &[Rumour]) {
+    pub(super) fn told_members(&mut self, from: Key, gossip: &[Gossip]) {
         let was_joined = self.members.is_joined();
         self.members
-            .learn(self.now, from, rumours, &mut self.changes);
+            .learn(self.now, from, gossip, &mut self.changes);
         self.apply_changes();
         if !was_joined && self.members.is_joined() {
             info!(node = %self.me.node, key = %self.me.key, members = self.members.len(), "joined the cluster");
@@ -238,8 +248,8 @@ impl<H: Host> Actor<H> {
         if let Some(key) = member.map(|member| member.key) {
             self.members.left(key, &mut self.changes);
             self.apply_changes();
-            let rumours = convert::rumours_out(&self.members.rumours());
-            self.streams.send_all(&Body::Members(rumours));
+            let gossip = convert::gossip_out(&self.members.gossip());
+            self.streams.send_all(&Body::Members(gossip));
         }
     }
 
@@ -259,8 +269,12 @@ impl<H: Host> Actor<H> {
         self.acts_until = self.members.acts_until();
         self.reach_others();
         if self.members.is_joined() {
-            self.election
-                .tick(self.now, &self.members, self.lease, &mut self.deeds);
+            self.election.tick(
+                self.now,
+                &self.members,
+                self.lease,
+                &mut self.election_actions,
+            );
             if self.now >= self.next_ping {
                 self.ping_all();
                 let every = self.settings.timing.ping_every.as_duration();

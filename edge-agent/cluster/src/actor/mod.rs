@@ -7,10 +7,10 @@
 //! # What the shell adds to the schedulers' rules
 //! - *No majority, no acts.* Without the grants of most members ([`crate::membership`]) messages of schedulers are dropped: a node that may be given
 //!   up starts nothing. Its own tasks may still use its own room, which nobody else can hand out meanwhile.
-//! - *New nodes and old attempts.* A fence asks those nodes that its origin knows. So an attempt may start only on nodes that its
-//!   origin knew when it began: attempts are numbered per origin, and each origin tells each new node from which number on.
+//! - *New nodes and old attempts.* A fence asks those nodes that its submitter knows. So an attempt may start only on nodes that its
+//!   submitter knew when it began: attempts are numbered per submitter, and each submitter tells each new node from which number on.
 //! - *New heads.* The epoch of the head is the term of its global scheduler. A head that takes over begins without memory, and what was given to its
-//!   predecessor is a broken chain, which its origin ends by a fence (`fdn_scheduling::instance`).
+//!   predecessor is a broken chain, which its submitter ends by a fence (`fdn_scheduling::instance`).
 
 mod changes;
 mod command;
@@ -29,13 +29,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fdn_core::{ClusterId, Millis, Resources};
-use fdn_scheduling::instance::{Action, Global, Node, NodeIndex, Origin, Running, Settled};
+use fdn_scheduling::instance::{Action, Global, Node, NodeIndex, Running, Settled, Submitter};
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::{mpsc, watch};
 
 use crate::clock::{Clock, millis};
 use crate::error::ClusterError;
-use crate::head::{Deed, Election, LeaseView};
+use crate::head::{Election, ElectionAction, LeaseView};
 use crate::host::Host;
 use crate::identity::{Member, Tag};
 use crate::idmap::IdMap;
@@ -45,7 +45,7 @@ use crate::metrics::Metrics;
 use crate::settings::ClusterSettings;
 use crate::stage::{Made, PreSchedulers};
 use crate::tally::Tallied;
-use crate::wire::convert::Baggage;
+use crate::wire::convert::TaskContext;
 use crate::wire::proto::Body;
 
 pub(crate) use command::{Command, End};
@@ -56,8 +56,8 @@ use recount::Differences;
 
 /// What travels with a task that a scheduler here has, and since when it has it.
 #[derive(Clone, Debug)]
-struct Luggage {
-    baggage: Baggage,
+struct HeldContext {
+    context: TaskContext,
     since: Millis,
     deadline: Millis,
 }
@@ -68,8 +68,8 @@ struct Here {
     running: Running,
     demand: Resources,
     /// Who asked for it.
-    origin: Tag,
-    /// Whether its origin must be asked if it is still wanted.
+    submitter: Tag,
+    /// Whether its submitter must be asked if it is still wanted.
     unconfirmed: bool,
 }
 
@@ -122,13 +122,13 @@ pub(crate) struct Actor<H> {
     /// On the head only, if it is to have any.
     pre_schedulers: Option<PreSchedulers>,
     made: mpsc::Sender<Made>,
-    origin: Origin<Resources>,
+    submitter: Submitter<Resources>,
     own: Own,
     running: Tallied<Here>,
     /// What other nodes run for this one and this one does not know of.
     differences: Differences,
-    luggage: IdMap<Luggage>,
-    global_luggage: IdMap<Luggage>,
+    contexts: IdMap<HeldContext>,
+    global_contexts: IdMap<HeldContext>,
     /// The trace of the instance that was just started.
     started: Option<(u64, Vec<u64>)>,
     /// What this node says to itself.
@@ -138,7 +138,7 @@ pub(crate) struct Actor<H> {
     origin_actions: Vec<Action<Resources>>,
     settled: Vec<Settled>,
     changes: Vec<Change>,
-    deeds: Vec<Deed>,
+    election_actions: Vec<ElectionAction>,
     /// Room that is kept from instances while the node drains.
     kept: Vec<Running>,
     /// Since when the node has tried to become a member.
@@ -175,8 +175,8 @@ impl<H: Host> Actor<H> {
         let mut node = Node::new(index, 1, me.capacity, settings.node())
             .map_err(|error| ClusterError::Settings(error.to_string()))?;
         node.touch();
-        let mut origin = Origin::new(1, me.key.tag.first_task(), settings.origin());
-        origin.touch();
+        let mut submitter = Submitter::new(1, me.key.tag.first_task(), settings.submitter());
+        submitter.touch();
         let timing = settings.membership();
         Ok(Self {
             clock,
@@ -197,12 +197,12 @@ impl<H: Host> Actor<H> {
             global: None,
             pre_schedulers: None,
             made,
-            origin,
+            submitter,
             own: Own::new(me.key.tag, settings.limits.placed),
-            running: Tallied::new(|here| here.origin),
+            running: Tallied::new(|here| here.submitter),
             differences: Differences::new(),
-            luggage: IdMap::default(),
-            global_luggage: IdMap::default(),
+            contexts: IdMap::default(),
+            global_contexts: IdMap::default(),
             started: None,
             local: VecDeque::new(),
             node_actions: Vec::new(),
@@ -210,7 +210,7 @@ impl<H: Host> Actor<H> {
             origin_actions: Vec::new(),
             settled: Vec::new(),
             changes: Vec::new(),
-            deeds: Vec::new(),
+            election_actions: Vec::new(),
             kept: Vec::new(),
             joining_since: now,
             next_tick: now,

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use fdn_core::{Millis, Resources};
 use fdn_scheduling::instance::{
-    Action, NodeIndex, Running, Stage, Task, TaskId, ToGlobal, ToNode, ToOrigin,
+    Action, NodeIndex, Running, Stage, Task, TaskId, ToGlobal, ToNode, ToSubmitter,
 };
 
-use super::{Actor, Here, Luggage};
+use super::{Actor, HeldContext, Here};
 use crate::host::{Host, StartOrder};
 use crate::identity::Tag;
 use crate::trace::{self, Step};
-use crate::wire::convert::{Baggage, refusal_out, task_out};
+use crate::wire::convert::{TaskContext, refusal_out, task_out};
 use crate::wire::proto::{Attempt, Body, Fenced, Notice, Probe, Refused, Reply, Started, Way};
 
 /// How long ago, as a duration.
@@ -81,22 +81,22 @@ impl<H: Host> Actor<H> {
                     self.send_to_head(Body::Task(body));
                 }
             }
-            Action::Global(ToGlobal::Bounce(task, standing)) => {
+            Action::Global(ToGlobal::Bounce(task, report)) => {
                 if let Some(mut body) = self.passed_on(Way::Bounce, &task, Step::Bounced, 0) {
-                    body.epoch = standing.term.0;
-                    body.standing = Some(standing.into());
+                    body.epoch = report.term.0;
+                    body.report = Some(report.into());
                     self.send_to_head(Body::Task(body));
                 }
             }
-            Action::Global(ToGlobal::Notice(standing)) => {
+            Action::Global(ToGlobal::Notice(report)) => {
                 self.send_to_head(Body::Notice(Notice {
-                    standing: standing.into(),
-                    epoch: standing.term.0,
+                    report: report.into(),
+                    epoch: report.term.0,
                 }));
             }
             // Only origins fence.
             Action::Global(ToGlobal::Fence(_)) => {}
-            Action::Origin(message) => self.tell_origin(&message, false),
+            Action::Submitter(message) => self.tell_origin(&message, false),
         }
     }
 
@@ -118,9 +118,9 @@ impl<H: Host> Actor<H> {
                 deadline: probe.deadline.get(),
                 wait: probe.wait,
                 issue: self
-                    .luggage
+                    .contexts
                     .get(&probe.id.0)
-                    .map_or(0, |luggage| luggage.baggage.issue),
+                    .map_or(0, |kept| kept.context.issue),
             })),
             ToNode::Reply {
                 id, attempt, yes, ..
@@ -146,28 +146,28 @@ impl<H: Host> Actor<H> {
         step: Step,
         number: u64,
     ) -> Option<crate::wire::proto::Task> {
-        let baggage = self.packed(task.id, step)?;
-        Some(task_out(way, task, baggage, number))
+        let context = self.packed(task.id, step)?;
+        Some(task_out(way, task, context, number))
     }
 
     /// What travels with a task, one more step in its trace; `None` if it came without, which a repetition mends.
-    fn packed(&mut self, id: TaskId, step: Step) -> Option<Baggage> {
-        let Some(luggage) = self.luggage.remove(&id.0) else {
+    fn packed(&mut self, id: TaskId, step: Step) -> Option<TaskContext> {
+        let Some(kept) = self.contexts.remove(&id.0) else {
             self.metrics
                 .ignored
-                .with_label_values(&["no luggage"])
+                .with_label_values(&["no context"])
                 .inc();
             return None;
         };
-        Some(self.stepped(luggage, step))
+        Some(self.stepped(kept, step))
     }
 
-    fn stepped(&self, luggage: Luggage, step: Step) -> Baggage {
-        let held = since(self.now, luggage.since);
+    fn stepped(&self, kept: HeldContext, step: Step) -> TaskContext {
+        let held = since(self.now, kept.since);
         self.metrics.held[step as usize].observe(held.as_secs_f64());
-        let mut baggage = luggage.baggage;
-        trace::push(&mut baggage.hops, self.me.key.tag, step, held);
-        baggage
+        let mut context = kept.context;
+        trace::push(&mut context.hops, self.me.key.tag, step, held);
+        context
     }
 
     fn start(&mut self, task: &Task<Resources>, stage: Stage, running: Running) {
@@ -178,28 +178,28 @@ impl<H: Host> Actor<H> {
             Stage::Global => Step::Global,
         };
         // Without its payload, which cannot be unless its time is over, the host says that it cannot start it.
-        let baggage = self.packed(task.id, step).unwrap_or_default();
-        self.started = Some((task.id.0, baggage.hops));
+        let context = self.packed(task.id, step).unwrap_or_default();
+        self.started = Some((task.id.0, context.hops));
         let here = Here {
             running,
             demand: task.demand,
-            origin: Tag::of_task(task.id),
+            submitter: Tag::of_task(task.id),
             unconfirmed: false,
         };
         self.running.insert(task.id.0, here);
         self.host.start(StartOrder {
             task: task.id,
             demand: task.demand,
-            payload: baggage.payload,
+            payload: context.payload,
             step,
         });
     }
 
-    /// News for the origin of a task.
-    fn tell_origin(&mut self, message: &ToOrigin, global: bool) {
+    /// News for the submitter of a task.
+    fn tell_origin(&mut self, message: &ToSubmitter, global: bool) {
         let (id, body) = match *message {
-            ToOrigin::Started { id, attempt, .. } => {
-                self.luggage.remove(&id.0);
+            ToSubmitter::Started { id, attempt, .. } => {
+                self.contexts.remove(&id.0);
                 let hops = match self.started.take() {
                     Some((started, hops)) if started == id.0 => hops,
                     _ => Vec::new(),
@@ -211,7 +211,7 @@ impl<H: Host> Actor<H> {
                 };
                 (id, Body::Started(started))
             }
-            ToOrigin::Refused {
+            ToSubmitter::Refused {
                 id,
                 attempt,
                 refusal,
@@ -223,8 +223,10 @@ impl<H: Host> Actor<H> {
                 };
                 (id, Body::Refused(refused))
             }
-            ToOrigin::Broken { id, attempt } => (id, Body::Broken(Attempt { id: id.0, attempt })),
-            ToOrigin::Fenced {
+            ToSubmitter::Broken { id, attempt } => {
+                (id, Body::Broken(Attempt { id: id.0, attempt }))
+            }
+            ToSubmitter::Fenced {
                 id,
                 attempt,
                 started,
@@ -245,19 +247,19 @@ impl<H: Host> Actor<H> {
     fn global_says(&mut self, action: Action<Resources>) {
         match action {
             Action::Node(to, ToNode::Place(task, term, serial)) => {
-                let Some(luggage) = self.global_luggage.remove(&task.id.0) else {
+                let Some(kept) = self.global_contexts.remove(&task.id.0) else {
                     self.metrics
                         .ignored
-                        .with_label_values(&["no luggage"])
+                        .with_label_values(&["no context"])
                         .inc();
                     return;
                 };
-                let baggage = self.stepped(luggage, Step::Placed);
-                let mut body = task_out(Way::Place, &task, baggage, serial);
+                let context = self.stepped(kept, Step::Placed);
+                let mut body = task_out(Way::Place, &task, context, serial);
                 body.epoch = term.0;
                 self.send(to, Body::Task(body));
             }
-            Action::Origin(message) => self.tell_origin(&message, true),
+            Action::Submitter(message) => self.tell_origin(&message, true),
             // The global scheduler says nothing else.
             Action::Start { .. } | Action::Node(..) | Action::Global(_) => {}
         }
@@ -266,13 +268,13 @@ impl<H: Host> Actor<H> {
     fn origin_says(&mut self, action: Action<Resources>) {
         match action {
             Action::Node(to, ToNode::Submit(task)) => {
-                if let Some(baggage) = self.own.submitted(&task) {
-                    self.send(to, Body::Task(task_out(Way::Submit, &task, baggage, 0)));
+                if let Some(context) = self.own.submitted(&task) {
+                    self.send(to, Body::Task(task_out(Way::Submit, &task, context, 0)));
                 }
             }
             Action::Global(ToGlobal::Forward(task, term)) => {
-                if let Some(baggage) = self.own.submitted(&task) {
-                    let mut body = task_out(Way::Forward, &task, baggage, 0);
+                if let Some(context) = self.own.submitted(&task) {
+                    let mut body = task_out(Way::Forward, &task, context, 0);
                     body.epoch = term.0;
                     self.send_to_head(Body::Task(body));
                 }
@@ -285,8 +287,8 @@ impl<H: Host> Actor<H> {
                     self.send_to_head(Body::Fence(body));
                 }
             }
-            // The origin says nothing else.
-            Action::Start { .. } | Action::Node(..) | Action::Global(_) | Action::Origin(_) => {}
+            // The submitter says nothing else.
+            Action::Start { .. } | Action::Node(..) | Action::Global(_) | Action::Submitter(_) => {}
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use fdn_core::{Millis, Resources};
-use fdn_scheduling::instance::{NodeIndex, Settled, Task, TaskId, ToOrigin};
+use fdn_scheduling::instance::{NodeIndex, Settled, Task, TaskId, ToSubmitter};
 use tokio::sync::mpsc;
 
 use super::{Actor, Here};
@@ -12,7 +12,7 @@ use crate::identity::Tag;
 use crate::idmap::IdMap;
 use crate::tally::Tallied;
 use crate::trace::{self, Step};
-use crate::wire::convert::Baggage;
+use crate::wire::convert::TaskContext;
 
 /// Tasks that this node placed by itself are numbered from here on.
 const BY_ITSELF: u64 = 1 << 39;
@@ -88,14 +88,14 @@ impl Own {
     }
 
     /// What travels with a task that is sent out, for the first time or again.
-    pub(super) fn submitted(&mut self, task: &Task<Resources>) -> Option<Baggage> {
+    pub(super) fn submitted(&mut self, task: &Task<Resources>) -> Option<TaskContext> {
         let open = self.open.get_mut(&task.id.0)?;
         if open.attempt != task.attempt {
             open.attempt = task.attempt;
             open.issue = self.next_issue;
             self.next_issue += 1;
         }
-        Some(Baggage {
+        Some(TaskContext {
             issue: open.issue,
             payload: open.task.payload.clone(),
             hops: Vec::new(),
@@ -142,7 +142,7 @@ impl<H: Host> Actor<H> {
         if !self.acts() {
             return self.start_by_itself(&task, outcomes.as_ref());
         }
-        let submitted = self.origin.submit(
+        let submitted = self.submitter.submit(
             self.now,
             task.demand,
             task.expected,
@@ -188,7 +188,7 @@ impl<H: Host> Actor<H> {
         let here = Here {
             running,
             demand,
-            origin: self.me.key.tag,
+            submitter: self.me.key.tag,
             unconfirmed: false,
         };
         self.running.insert(id.0, here);
@@ -231,9 +231,9 @@ impl<H: Host> Actor<H> {
     }
 
     /// News of a task of this node.
-    pub(super) fn origin_hears(&mut self, message: ToOrigin, hops: &[u64]) {
+    pub(super) fn origin_hears(&mut self, message: ToSubmitter, hops: &[u64]) {
         let settled =
-            self.origin
+            self.submitter
                 .receive(self.now, message, &mut self.rng, &mut self.origin_actions);
         if let Some(settled) = settled {
             self.settle(settled, hops);
@@ -327,7 +327,7 @@ impl<H: Host> Actor<H> {
         let tag = self.directory.slot(index).key.tag;
         if self.own.open.contains_key(&id) {
             // The news of its start had been lost.
-            let started = ToOrigin::Started {
+            let started = ToSubmitter::Started {
                 id: TaskId(id),
                 attempt: 0,
                 by: index,

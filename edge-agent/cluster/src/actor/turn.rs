@@ -116,7 +116,8 @@ impl<H: Host> Actor<H> {
                 self.run_global();
             }
             self.do_actions();
-            if self.local.is_empty() && self.changes.is_empty() && self.deeds.is_empty() {
+            if self.local.is_empty() && self.changes.is_empty() && self.election_actions.is_empty()
+            {
                 break;
             }
             while let Some(body) = self.local.pop_front() {
@@ -132,7 +133,7 @@ impl<H: Host> Actor<H> {
 
     fn run_origin(&mut self) {
         while let Some(settled) =
-            self.origin
+            self.submitter
                 .tick(self.now, &mut self.rng, &mut self.origin_actions)
         {
             self.settled.push(settled);
@@ -154,7 +155,7 @@ impl<H: Host> Actor<H> {
             global.and_then(fdn_scheduling::instance::Global::next_timer),
             decision,
             snapshot.map(|_| self.next_snapshot),
-            self.origin.next_timer(),
+            self.submitter.next_timer(),
         ];
         let timers = timers.into_iter().flatten();
         timers.fold(self.next_tick.max(self.now), |first, at| {
@@ -165,8 +166,7 @@ impl<H: Host> Actor<H> {
     /// Forgets what belongs to tasks that nobody wants any more.
     fn sweep(&mut self) {
         let limit = self.now - millis(self.settings.timing.memory.as_duration());
-        self.luggage.retain(|_, luggage| luggage.deadline > limit);
-        self.global_luggage
-            .retain(|_, luggage| luggage.deadline > limit);
+        self.contexts.retain(|_, kept| kept.deadline > limit);
+        self.global_contexts.retain(|_, kept| kept.deadline > limit);
     }
 }

@@ -80,7 +80,7 @@ pub enum Ballot {
 
 /// What the shell must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum ElectionAction {
     /// Tell all members.
     Tell(Ballot),
     /// Tell one.
@@ -90,7 +90,7 @@ pub enum Deed {
 }
 
 #[derive(Clone, Debug)]
-struct Standing {
+struct Candidacy {
     epoch: Epoch,
     /// The highest epoch heard of before.
     before: Epoch,
@@ -108,7 +108,7 @@ pub struct Election {
     /// The highest epoch whose head was followed: an older one never is again.
     followed: Epoch,
     head: Option<(Epoch, Key)>,
-    standing: Option<Standing>,
+    candidacy: Option<Candidacy>,
     /// Before that, this node does not stand (again).
     not_before: Millis,
 }
@@ -123,7 +123,7 @@ impl Election {
             voted: Epoch(0),
             followed: Epoch(0),
             head: None,
-            standing: None,
+            candidacy: None,
             not_before: now + patience,
         }
     }
@@ -139,7 +139,7 @@ impl Election {
     pub fn known(&self) -> Known {
         // An epoch that this node asks votes for is told by its question alone: a ping that overtakes that would cost it the votes, for nobody votes in an
         // epoch of which there may have been a head.
-        let asked = self.standing.as_ref();
+        let asked = self.candidacy.as_ref();
         let asked = asked.filter(|round| round.epoch == self.seen);
         Known {
             epoch: asked.map_or(self.seen, |round| round.before),
@@ -154,35 +154,41 @@ impl Election {
         from: Key,
         known: Known,
         members: &Membership,
-        deeds: &mut Vec<Deed>,
+        election_actions: &mut Vec<ElectionAction>,
     ) {
         if members.get(from).is_none() {
             return;
         }
         self.seen = self.seen.max(known.epoch);
         if let Some((epoch, key)) = known.head {
-            self.receive(now, from, Ballot::Head(epoch, key), members, deeds);
+            self.receive(
+                now,
+                from,
+                Ballot::Head(epoch, key),
+                members,
+                election_actions,
+            );
         }
     }
 
     /// As a new incarnation: what was voted for stays, for the process is the same.
-    pub fn rejoin(&mut self, now: Millis, deeds: &mut Vec<Deed>) {
-        self.standing = None;
+    pub fn rejoin(&mut self, now: Millis, election_actions: &mut Vec<ElectionAction>) {
+        self.candidacy = None;
         self.not_before = now + self.patience;
-        self.drop_head(deeds);
+        self.drop_head(election_actions);
     }
 
     /// This node does not want to be the head any more.
-    pub fn resign(&mut self, me: Key, deeds: &mut Vec<Deed>) {
-        self.standing = None;
+    pub fn resign(&mut self, me: Key, election_actions: &mut Vec<ElectionAction>) {
+        self.candidacy = None;
         if self.head.is_some_and(|(_, key)| key == me) {
-            self.drop_head(deeds);
+            self.drop_head(election_actions);
         }
     }
 
-    fn drop_head(&mut self, deeds: &mut Vec<Deed>) {
+    fn drop_head(&mut self, election_actions: &mut Vec<ElectionAction>) {
         if let Some((epoch, _)) = self.head.take() {
-            deeds.push(Deed::Changed(epoch, None));
+            election_actions.push(ElectionAction::Changed(epoch, None));
         }
     }
 
@@ -192,30 +198,30 @@ impl Election {
         now: Millis,
         members: &Membership,
         lease: LeaseView,
-        deeds: &mut Vec<Deed>,
+        election_actions: &mut Vec<ElectionAction>,
     ) {
         if let Some((_, key)) = self.head {
             let is_me_without = key == members.me() && lease == LeaseView::Others;
             let is_unfit = members.is_draining(key)
                 || matches!(members.status(now, key), Status::Condemned | Status::Gone);
             if is_unfit || is_me_without {
-                self.drop_head(deeds);
+                self.drop_head(election_actions);
                 self.not_before = now;
             }
         }
         if self
-            .standing
+            .candidacy
             .as_ref()
             .is_some_and(|round| now > round.until)
         {
-            self.standing = None;
+            self.candidacy = None;
             self.not_before = now + self.patience;
         }
-        if self.standing.is_none()
+        if self.candidacy.is_none()
             && now >= self.not_before
             && self.should_stand(now, members, lease)
         {
-            self.stand(now, members, lease, deeds);
+            self.stand(now, members, lease, election_actions);
         }
     }
 
@@ -244,40 +250,43 @@ impl Election {
         now: Millis,
         members: &Membership,
         lease: LeaseView,
-        deeds: &mut Vec<Deed>,
+        election_actions: &mut Vec<ElectionAction>,
     ) {
         let before = self.seen.max(self.voted);
         let epoch = before.next();
         self.seen = epoch;
         self.voted = epoch;
-        self.standing = Some(Standing {
+        self.candidacy = Some(Candidacy {
             epoch,
             before,
             votes: BTreeSet::from([members.me()]),
             until: now + self.patience,
         });
-        deeds.push(Deed::Tell(Ballot::Ask(epoch, lease == LeaseView::Mine)));
-        self.count(members, deeds);
+        election_actions.push(ElectionAction::Tell(Ballot::Ask(
+            epoch,
+            lease == LeaseView::Mine,
+        )));
+        self.count(members, election_actions);
     }
 
-    fn count(&mut self, members: &Membership, deeds: &mut Vec<Deed>) {
-        let is_elected = |round: &Standing| {
+    fn count(&mut self, members: &Membership, election_actions: &mut Vec<ElectionAction>) {
+        let is_elected = |round: &Candidacy| {
             let votes = round.votes.iter();
             votes.filter(|key| members.counts(**key)).count() >= members.majority()
         };
-        if let Some(round) = self.standing.take_if(|round| is_elected(round)) {
+        if let Some(round) = self.candidacy.take_if(|round| is_elected(round)) {
             let me = members.me();
-            self.follow(round.epoch, me, deeds);
-            deeds.push(Deed::Tell(Ballot::Head(round.epoch, me)));
+            self.follow(round.epoch, me, election_actions);
+            election_actions.push(ElectionAction::Tell(Ballot::Head(round.epoch, me)));
         }
     }
 
-    fn follow(&mut self, epoch: Epoch, key: Key, deeds: &mut Vec<Deed>) {
+    fn follow(&mut self, epoch: Epoch, key: Key, election_actions: &mut Vec<ElectionAction>) {
         self.seen = self.seen.max(epoch);
         self.followed = epoch;
         if self.head != Some((epoch, key)) {
             self.head = Some((epoch, key));
-            deeds.push(Deed::Changed(epoch, Some(key)));
+            election_actions.push(ElectionAction::Changed(epoch, Some(key)));
         }
     }
 
@@ -288,21 +297,21 @@ impl Election {
         from: Key,
         ballot: Ballot,
         members: &Membership,
-        deeds: &mut Vec<Deed>,
+        election_actions: &mut Vec<ElectionAction>,
     ) {
         if members.get(from).is_none() {
             return;
         }
         match ballot {
             Ballot::Ask(epoch, has_lease) => {
-                self.asked(now, from, epoch, has_lease, members, deeds)
+                self.asked(now, from, epoch, has_lease, members, election_actions)
             }
             Ballot::Vote(epoch) => {
-                if let Some(round) = &mut self.standing
+                if let Some(round) = &mut self.candidacy
                     && round.epoch == epoch
                 {
                     round.votes.insert(from);
-                    self.count(members, deeds);
+                    self.count(members, election_actions);
                 }
             }
             Ballot::Head(epoch, key) => {
@@ -313,15 +322,16 @@ impl Election {
                     // Two clusters have become one: neither head is the head of all. The next one is above both.
                     self.seen = epoch.next();
                     self.followed = self.seen;
-                    self.drop_head(deeds);
+                    self.drop_head(election_actions);
                 }
                 if epoch < self.followed {
-                    deeds.push(Deed::Answer(from, Ballot::Stale(self.followed)));
+                    election_actions
+                        .push(ElectionAction::Answer(from, Ballot::Stale(self.followed)));
                 }
                 let is_newer = self.head.is_none_or(|(known, _)| epoch > known);
                 if is_newer && epoch >= self.followed && members.get(key).is_some() {
-                    self.standing = None;
-                    self.follow(epoch, key, deeds);
+                    self.candidacy = None;
+                    self.follow(epoch, key, election_actions);
                 }
                 self.seen = self.seen.max(epoch);
             }
@@ -329,7 +339,7 @@ impl Election {
                 self.seen = self.seen.max(epoch);
                 if self.head.is_some_and(|(known, _)| known < epoch) {
                     self.followed = self.followed.max(epoch);
-                    self.drop_head(deeds);
+                    self.drop_head(election_actions);
                 }
             }
         }
@@ -342,7 +352,7 @@ impl Election {
         epoch: Epoch,
         has_lease: bool,
         members: &Membership,
-        deeds: &mut Vec<Deed>,
+        election_actions: &mut Vec<ElectionAction>,
     ) {
         if let Some((known, head)) = self.head
             && head != from
@@ -350,14 +360,14 @@ impl Election {
             && members.status(now, head) == Status::Alive
         {
             // It has not heard of the head.
-            deeds.push(Deed::Answer(from, Ballot::Head(known, head)));
+            election_actions.push(ElectionAction::Answer(from, Ballot::Head(known, head)));
             return;
         }
         if epoch > self.voted && epoch > self.seen {
             self.voted = epoch;
             self.seen = epoch;
-            self.standing = None;
-            deeds.push(Deed::Answer(from, Ballot::Vote(epoch)));
+            self.candidacy = None;
+            election_actions.push(ElectionAction::Answer(from, Ballot::Vote(epoch)));
         }
     }
 }

@@ -41,7 +41,7 @@ impl Election {
             .head
             .map_or([0, 0], |(epoch, key)| [u64::from(epoch.0), number(key)]);
         code.extend(head);
-        if let Some(round) = &self.standing {
+        if let Some(round) = &self.candidacy {
             code.extend([
                 u64::from(round.epoch.0),
                 u64::from(round.before.0),
@@ -66,7 +66,7 @@ struct Voter {
 struct Cluster {
     now: Millis,
     voters: Vec<Voter>,
-    deeds: Vec<(u32, Deed)>,
+    election_actions: Vec<(u32, ElectionAction)>,
 }
 
 impl Cluster {
@@ -82,15 +82,15 @@ impl Cluster {
         let all: Vec<Member> = (0..count).map(|at| member(at, at < candidates)).collect();
         let voter = |me: &Member| {
             let mut members = Membership::new(ms(0.0), me.clone(), timing, true);
-            let rumours: Vec<_> = all
+            let gossip: Vec<_> = all
                 .iter()
-                .map(|member| crate::membership::Rumour::Member {
+                .map(|member| crate::membership::Gossip::Member {
                     member: member.clone(),
                     draining: false,
                     counts: true,
                 })
                 .collect();
-            members.learn(ms(0.0), me.key, &rumours, &mut Vec::new());
+            members.learn(ms(0.0), me.key, &gossip, &mut Vec::new());
             for other in &all {
                 let opinions = Opinions::default();
                 members.answered(
@@ -111,7 +111,7 @@ impl Cluster {
         Self {
             now: ms(0.0),
             voters: all.iter().map(voter).collect(),
-            deeds: Vec::new(),
+            election_actions: Vec::new(),
         }
     }
 
@@ -131,36 +131,45 @@ impl Cluster {
             for key in &alive {
                 voter.members.heard(self.now, *key);
             }
-            let mut deeds = Vec::new();
+            let mut election_actions = Vec::new();
             voter
                 .election
-                .tick(self.now, &voter.members, voter.lease, &mut deeds);
-            self.deeds.extend(deeds.into_iter().map(|deed| (at, deed)));
+                .tick(self.now, &voter.members, voter.lease, &mut election_actions);
+            self.election_actions
+                .extend(election_actions.into_iter().map(|action| (at, action)));
             // Every ping names the head.
             if let Some((epoch, key)) = voter.election.head() {
-                self.deeds.push((at, Deed::Tell(Ballot::Head(epoch, key))));
+                self.election_actions
+                    .push((at, ElectionAction::Tell(Ballot::Head(epoch, key))));
             }
         }
         for _ in 0..100 {
-            let deeds = std::mem::take(&mut self.deeds);
-            if deeds.is_empty() {
+            let election_actions = std::mem::take(&mut self.election_actions);
+            if election_actions.is_empty() {
                 return;
             }
-            for (from, deed) in deeds {
-                let (to, ballot) = match deed {
-                    Deed::Tell(ballot) => ((0..self.voters.len() as u32).collect(), ballot),
-                    Deed::Answer(key, ballot) => (vec![key.tag.get() - 1], ballot),
-                    Deed::Changed(..) => continue,
+            for (from, action) in election_actions {
+                let (to, ballot) = match action {
+                    ElectionAction::Tell(ballot) => {
+                        ((0..self.voters.len() as u32).collect(), ballot)
+                    }
+                    ElectionAction::Answer(key, ballot) => (vec![key.tag.get() - 1], ballot),
+                    ElectionAction::Changed(..) => continue,
                 };
                 for at in to.into_iter().filter(|at| *at != from) {
                     let voter = &mut self.voters[at as usize];
                     if voter.alive && !lost() {
-                        let mut deeds = Vec::new();
+                        let mut election_actions = Vec::new();
                         let key = Self::key(from);
-                        voter
-                            .election
-                            .receive(self.now, key, ballot, &voter.members, &mut deeds);
-                        self.deeds.extend(deeds.into_iter().map(|deed| (at, deed)));
+                        voter.election.receive(
+                            self.now,
+                            key,
+                            ballot,
+                            &voter.members,
+                            &mut election_actions,
+                        );
+                        self.election_actions
+                            .extend(election_actions.into_iter().map(|action| (at, action)));
                     }
                 }
             }
@@ -225,10 +234,14 @@ fn an_epoch_of_which_a_member_tells_is_not_begun_again() {
         epoch: Epoch(7),
         head: None,
     };
-    let mut deeds = Vec::new();
-    voter
-        .election
-        .told(ms(0.0), Cluster::key(1), known, &voter.members, &mut deeds);
+    let mut election_actions = Vec::new();
+    voter.election.told(
+        ms(0.0),
+        Cluster::key(1),
+        known,
+        &voter.members,
+        &mut election_actions,
+    );
     cluster.run(10);
     assert!(cluster.all_follow(0));
     assert_eq!(cluster.voters[2].election.known().epoch, Epoch(8));
@@ -239,9 +252,13 @@ fn an_epoch_of_which_a_member_tells_is_not_begun_again() {
         head: None,
     };
     let stranger = Cluster::key(9);
-    voter
-        .election
-        .told(ms(0.0), stranger, known, &voter.members, &mut deeds);
+    voter.election.told(
+        ms(0.0),
+        stranger,
+        known,
+        &voter.members,
+        &mut election_actions,
+    );
     assert_eq!(voter.election.known().epoch, Epoch(8));
 }
 
@@ -274,7 +291,7 @@ fn a_draining_head_gives_way() {
     let mut cluster = Cluster::new(3, 3);
     cluster.run(10);
     let key = Cluster::key(0);
-    let rumour = [crate::membership::Rumour::Member {
+    let gossip = [crate::membership::Gossip::Member {
         member: member(0, true),
         draining: true,
         counts: true,
@@ -282,7 +299,7 @@ fn a_draining_head_gives_way() {
     for voter in &mut cluster.voters[1..] {
         voter
             .members
-            .learn(cluster.now, key, &rumour, &mut Vec::new());
+            .learn(cluster.now, key, &gossip, &mut Vec::new());
     }
     cluster.voters[0]
         .members

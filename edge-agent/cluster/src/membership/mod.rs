@@ -39,8 +39,8 @@
 //!
 //! **Bounds.** [`Timing::members`]; one more is not admitted. Members that are gone are remembered, as many as there may be members.
 
+mod gossip;
 mod record;
-mod rumours;
 #[cfg(test)]
 mod tests;
 
@@ -49,9 +49,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use fdn_core::{Millis, NodeId};
 
 use crate::identity::{Key, Member};
+pub use gossip::{Gossip, Opinions};
 use record::Record;
 pub use record::Status;
-pub use rumours::{Opinions, Rumour};
 
 /// The times and bounds of membership.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -44,7 +44,7 @@ enum Message {
     Hello(Member),
     Ping(Millis, Opinions),
     Ack(Millis, bool, Opinions),
-    Members(Vec<Rumour>),
+    Members(Vec<Gossip>),
 }
 
 #[derive(Clone, Debug)]
@@ -84,9 +84,9 @@ impl Node {
         match message {
             Message::Hello(member) if members.is_joined() => {
                 match members.admit(now, &member, changes) {
-                    Ok(_) => vec![Message::Members(members.rumours())],
+                    Ok(_) => vec![Message::Members(members.gossip())],
                     Err(Refusal::Condemned) => {
-                        vec![Message::Members(vec![Rumour::Gone(member.key)])]
+                        vec![Message::Members(vec![Gossip::Gone(member.key)])]
                     }
                     Err(_) => Vec::new(),
                 }
@@ -95,7 +95,7 @@ impl Node {
                 let granted = members.pinged(now, from, &opinions, changes);
                 let differs = opinions.digest != members.digest();
                 let list = (members.get(from).is_none() || differs)
-                    .then(|| Message::Members(members.rumours()));
+                    .then(|| Message::Members(members.gossip()));
                 let ack = Message::Ack(sent, granted, members.opinions(now));
                 list.into_iter().chain([ack]).collect()
             }
@@ -104,8 +104,8 @@ impl Node {
                 members.answered(now, from, (sent, granted), &opinions, changes);
                 Vec::new()
             }
-            Message::Members(rumours) => {
-                members.learn(now, from, &rumours, changes);
+            Message::Members(gossip) => {
+                members.learn(now, from, &gossip, changes);
                 Vec::new()
             }
         }

@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use fdn_core::{MebiBytes, MilliCpu, Millis, NodeId, Resources};
-use fdn_scheduling::instance::{Fence, NodeIndex, Refusal, Standing, Task, TaskId, Term};
+use fdn_scheduling::instance::{Fence, NodeIndex, NodeReport, Refusal, Task, TaskId, Term};
 
 use super::proto;
 use crate::head::{Ballot, Epoch, Known};
 use crate::identity::{Key, Member, Tag};
-use crate::membership::{Opinions, Rumour};
+use crate::membership::{Gossip, Opinions};
 
 /// A message that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,7 +16,7 @@ pub(crate) struct Unreadable(pub(crate) &'static str);
 
 /// What travels with a task beside what schedulers look at.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Baggage {
+pub(crate) struct TaskContext {
     pub(crate) issue: u64,
     pub(crate) payload: Bytes,
     pub(crate) hops: Vec<u64>,
@@ -100,7 +100,7 @@ pub(crate) fn time(ms: f64) -> Result<Millis, Unreadable> {
 pub(crate) fn task_out(
     way: proto::Way,
     task: &Task<Resources>,
-    baggage: Baggage,
+    context: TaskContext,
     number: u64,
 ) -> proto::Task {
     proto::Task {
@@ -113,10 +113,10 @@ pub(crate) fn task_out(
         deadline: task.deadline.get(),
         number,
         epoch: 0,
-        issue: baggage.issue,
-        payload: baggage.payload,
-        hops: baggage.hops,
-        standing: None,
+        issue: context.issue,
+        payload: context.payload,
+        hops: context.hops,
+        report: None,
     }
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn task_out(
 pub(crate) fn task_in(
     task: proto::Task,
     payload_most: usize,
-) -> Result<(Task<Resources>, Baggage), Unreadable> {
+) -> Result<(Task<Resources>, TaskContext), Unreadable> {
     if task.payload.len() > payload_most {
         return Err(Unreadable("payload"));
     }
@@ -136,12 +136,12 @@ pub(crate) fn task_in(
         remaining: time(task.remaining)?,
         deadline: time(task.deadline)?,
     };
-    let baggage = Baggage {
+    let context = TaskContext {
         issue: task.issue,
         payload: task.payload,
         hops: task.hops,
     };
-    Ok((scheduled, baggage))
+    Ok((scheduled, context))
 }
 
 impl From<Fence> for proto::Fence {
@@ -163,28 +163,28 @@ pub(crate) fn fence_in(fence: &proto::Fence) -> Result<Fence, Unreadable> {
     })
 }
 
-impl From<Standing<Resources>> for proto::Standing {
-    fn from(standing: Standing<Resources>) -> Self {
+impl From<NodeReport<Resources>> for proto::NodeReport {
+    fn from(report: NodeReport<Resources>) -> Self {
         Self {
-            version: standing.version,
-            free: standing.free.into(),
-            seen: standing.seen,
+            version: report.version,
+            free: report.free.into(),
+            seen: report.seen,
         }
     }
 }
 
 /// How the node that sends this stands.
-pub(crate) fn standing_in(
-    standing: &proto::Standing,
+pub(crate) fn report_in(
+    report: &proto::NodeReport,
     node: NodeIndex,
     epoch: u32,
-) -> Standing<Resources> {
-    Standing {
+) -> NodeReport<Resources> {
+    NodeReport {
         node,
-        version: standing.version,
-        free: standing.free.into(),
+        version: report.version,
+        free: report.free.into(),
         term: Term(epoch),
-        seen: standing.seen,
+        seen: report.seen,
     }
 }
 
@@ -234,19 +234,19 @@ pub(crate) fn opinions_in(opinions: &proto::Opinions) -> (Opinions, Known) {
     (opinions, known)
 }
 
-pub(crate) fn rumours_out(rumours: &[Rumour]) -> proto::Members {
-    let out = |rumour: &Rumour| match rumour {
-        Rumour::Member {
+pub(crate) fn gossip_out(gossip: &[Gossip]) -> proto::Members {
+    let out = |gossip: &Gossip| match gossip {
+        Gossip::Member {
             member,
             draining,
             counts,
-        } => proto::Rumour {
+        } => proto::Gossip {
             member: Some(member.into()),
             draining: *draining,
             gone: None,
             is_new: !counts,
         },
-        Rumour::Gone(key) => proto::Rumour {
+        Gossip::Gone(key) => proto::Gossip {
             member: None,
             draining: false,
             gone: Some((*key).into()),
@@ -254,21 +254,21 @@ pub(crate) fn rumours_out(rumours: &[Rumour]) -> proto::Members {
         },
     };
     proto::Members {
-        rumours: rumours.iter().map(out).collect(),
+        gossip: gossip.iter().map(out).collect(),
     }
 }
 
-pub(crate) fn rumours_in(members: &proto::Members) -> Result<Vec<Rumour>, Unreadable> {
-    let read = |rumour: &proto::Rumour| match (&rumour.member, &rumour.gone) {
-        (Some(member), None) => Ok(Rumour::Member {
+pub(crate) fn gossip_in(members: &proto::Members) -> Result<Vec<Gossip>, Unreadable> {
+    let read = |gossip: &proto::Gossip| match (&gossip.member, &gossip.gone) {
+        (Some(member), None) => Ok(Gossip::Member {
             member: member.try_into()?,
-            draining: rumour.draining,
-            counts: !rumour.is_new,
+            draining: gossip.draining,
+            counts: !gossip.is_new,
         }),
-        (None, Some(key)) => Ok(Rumour::Gone((*key).into())),
-        _ => Err(Unreadable("rumour")),
+        (None, Some(key)) => Ok(Gossip::Gone((*key).into())),
+        _ => Err(Unreadable("gossip")),
     };
-    members.rumours.iter().map(read).collect()
+    members.gossip.iter().map(read).collect()
 }
 
 pub(crate) fn ballot_out(ballot: Ballot) -> proto::Ballot {

@@ -188,7 +188,7 @@ pub(crate) struct Task {
     /// Of the head that the task goes to, or that has placed it.
     #[prost(uint32, tag = "9")]
     pub(crate) epoch: u32,
-    /// The number of the attempt among all attempts of its origin.
+    /// The number of the attempt among all attempts of its submitter.
     #[prost(uint64, tag = "10")]
     pub(crate) issue: u64,
     /// What the instance is to be.
@@ -199,7 +199,7 @@ pub(crate) struct Task {
     pub(crate) hops: Vec<u64>,
     /// With a bounce: how the sender stands.
     #[prost(message, optional, tag = "13")]
-    pub(crate) standing: Option<Standing>,
+    pub(crate) report: Option<NodeReport>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
@@ -252,7 +252,7 @@ pub(crate) struct Fence {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
-pub(crate) struct Standing {
+pub(crate) struct NodeReport {
     #[prost(uint64, tag = "1")]
     pub(crate) version: u64,
     #[prost(message, required, tag = "2")]
@@ -264,7 +264,7 @@ pub(crate) struct Standing {
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(crate) struct Notice {
     #[prost(message, required, tag = "1")]
-    pub(crate) standing: Standing,
+    pub(crate) report: NodeReport,
     #[prost(uint32, tag = "2")]
     pub(crate) epoch: u32,
 }
@@ -307,15 +307,15 @@ pub(crate) struct Fenced {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 pub(crate) enum Word {
-    /// Node to origin: it has ended.
+    /// Node to submitter: it has ended.
     Ended = 0,
-    /// Node to origin: it still runs, though the node was given up and has joined anew. Is it wanted?
+    /// Node to submitter: it still runs, though the node was given up and has joined anew. Is it wanted?
     Held = 1,
-    /// Origin to node: it is wanted.
+    /// Submitter to node: it is wanted.
     Keep = 2,
-    /// Origin to node: another runs in its place; end it.
+    /// Submitter to node: another runs in its place; end it.
     Surplus = 3,
-    /// Node to origin: it could not be started.
+    /// Node to submitter: it could not be started.
     Failed = 4,
 }
 
@@ -377,7 +377,7 @@ pub(crate) struct Ack {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Rumour {
+pub(crate) struct Gossip {
     /// A member, or else `gone`.
     #[prost(message, optional, tag = "1")]
     pub(crate) member: Option<Member>,
@@ -393,7 +393,7 @@ pub(crate) struct Rumour {
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Members {
     #[prost(message, repeated, tag = "1")]
-    pub(crate) rumours: Vec<Rumour>,
+    pub(crate) gossip: Vec<Gossip>,
 }
 
 /// What a ballot says.

@@ -5,7 +5,7 @@ use fdn_scheduling::instance::{Refusal, Task, TaskId};
 use prost::Message;
 
 use super::convert::{
-    Baggage, ballot_in, ballot_out, refusal_in, refusal_out, task_in, task_out, time,
+    TaskContext, ballot_in, ballot_out, refusal_in, refusal_out, task_in, task_out, time,
 };
 use super::proto::{Body, Frame, Item, Way};
 use crate::head::{Ballot, Epoch};
@@ -24,7 +24,7 @@ fn task() -> Task<Resources> {
 
 #[test]
 fn a_task_and_its_baggage_cross_the_wire() {
-    let baggage = Baggage {
+    let context = TaskContext {
         issue: 9,
         payload: bytes::Bytes::from_static(b"hello@3"),
         hops: vec![1, 2],
@@ -33,7 +33,7 @@ fn a_task_and_its_baggage_cross_the_wire() {
         items: vec![Item::from(Body::Task(task_out(
             Way::Assign,
             &task(),
-            baggage.clone(),
+            context.clone(),
             5,
         )))],
     };
@@ -42,7 +42,7 @@ fn a_task_and_its_baggage_cross_the_wire() {
         panic!("a task was sent");
     };
     assert_eq!((sent.way, sent.number), (Way::Assign as i32, 5));
-    assert_eq!(task_in(sent.clone(), 7), Ok((task(), baggage)));
+    assert_eq!(task_in(sent.clone(), 7), Ok((task(), context)));
     assert!(task_in(sent, 6).is_err(), "the payload is too long");
 }
 
@@ -51,7 +51,7 @@ fn times_that_are_no_times_are_refused() {
     assert!(time(0.0).is_ok());
     for bad in [f64::NAN, f64::INFINITY, -1.0, 1e300] {
         assert!(time(bad).is_err(), "{bad}");
-        let mut sent = task_out(Way::Submit, &task(), Baggage::default(), 0);
+        let mut sent = task_out(Way::Submit, &task(), TaskContext::default(), 0);
         sent.deadline = bad;
         assert!(task_in(sent, 10).is_err());
     }

@@ -21,8 +21,8 @@ type SetCurrent = unsafe extern "C" fn(*mut c_void) -> c_int;
 type Allocate = unsafe extern "C" fn(*mut u64, usize) -> c_int;
 type Free = unsafe extern "C" fn(u64) -> c_int;
 
-/// Whether the driver gives this many octets of the first visible device.
-pub(crate) fn allocate(octets: usize) -> Result<bool, String> {
+/// Whether the driver gives this many bytes of the first visible device.
+pub(crate) fn allocate(bytes: usize) -> Result<bool, String> {
     // SAFETY: the driver's library has no initialiser that could harm; its functions are called with the signatures that cuda.h
     // gives them (12.x), from one thread, with pointers to locals that outlive each call.
     unsafe {
@@ -43,7 +43,7 @@ pub(crate) fn allocate(octets: usize) -> Result<bool, String> {
         checked("cuDeviceGet", device_get(&raw mut device, 0))?;
         checked("cuDevicePrimaryCtxRetain", retain(&raw mut context, device))?;
         checked("cuCtxSetCurrent", set_current(context))?;
-        match allocate(&raw mut memory, octets) {
+        match allocate(&raw mut memory, bytes) {
             SUCCESS => checked("cuMemFree", free(memory)).map(|()| true),
             OUT_OF_MEMORY => Ok(false),
             other => Err(format!("cuMemAlloc: CUDA error {other}")),

@@ -1,7 +1,7 @@
 //! Checks device binding against the GPUs of this machine: `make gpu-check`.
 //!
 //! 1. Finds the devices through NVML.
-//! 2. Runs 200 random sequences of binds, ends and restarts on a book of them, and counts what is bound without the book's help.
+//! 2. Runs 200 random sequences of binds, ends and restarts on an allocation table of them, and counts what is bound without the allocation table's help.
 //! 3. Where the MPS control daemon runs (or can be started), binds a slice and starts a program with what it was granted: an allocation
 //!    within the slice must succeed, and one past it must be refused by the driver.
 //!
@@ -78,7 +78,7 @@ fn open(nvml: &Arc<dyn Discovery>, folder: &Path) -> Devices {
         boot: "gpu-check".to_owned(),
         now: || Timestamp(0),
     })
-    .expect("the book opens")
+    .expect("the allocation table opens")
 }
 
 /// Binds and ends at random, with a restart now and then.

@@ -32,7 +32,7 @@ impl Shared {
         }
         let description = describe(&container)?;
         // One that this object is starting has no handle yet.
-        if self.book().ids.contains(&description.id) {
+        if self.registry().ids.contains(&description.id) {
             return None;
         }
         let ways = self.ways_to(id).await.ok()?;
@@ -80,8 +80,8 @@ impl Shared {
         };
         let id = instance_id(container);
         let mine = {
-            let book = self.book();
-            book.held.contains_key(engine_id) || id.is_some_and(|id| book.ids.contains(&id))
+            let registry = self.registry();
+            registry.held.contains_key(engine_id) || id.is_some_and(|id| registry.ids.contains(&id))
         };
         if mine {
             return;

@@ -227,7 +227,7 @@ impl Shared {
         {
             tracing::warn!(instance = %created.id, %error, "a container that was created ahead stays for now");
         }
-        self.book().ids.remove(&created.id);
+        self.registry().ids.remove(&created.id);
     }
 
     pub(super) fn show_stock(&self) {
@@ -239,11 +239,11 @@ impl Shared {
         let id = InstanceId::from_uuid(uuid::Uuid::now_v7());
         spec.description.id = id;
         // Known before it is there, or `collect` would take it for a leftover.
-        self.book().ids.insert(id);
+        self.registry().ids.insert(id);
         let container = match self.create(&spec).await {
             Ok(container) => container,
             Err(error) => {
-                self.book().ids.remove(&id);
+                self.registry().ids.remove(&id);
                 return Err(error);
             }
         };

@@ -255,13 +255,13 @@ pub(super) enum Past {
 }
 
 fn write(instance: &DockerInstance, piece: &LogOutput, tell: bool) {
-    let (stream, octets) = match piece {
+    let (stream, bytes) = match piece {
         LogOutput::StdErr { message } => (LogStream::Stderr, message),
         LogOutput::StdOut { message }
         | LogOutput::Console { message }
         | LogOutput::StdIn { message } => (LogStream::Stdout, message),
     };
-    instance.log.write(stream, octets, |line| {
+    instance.log.write(stream, bytes, |line| {
         if tell {
             instance.sink.line(instance.description(), line);
         }

@@ -23,14 +23,14 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the processes of a container shall do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum Target {
     /// Stand still.
     Freeze,
     /// Go on.
     Thaw,
 }
 
-impl Wish {
+impl Target {
     const fn opposite(self) -> Self {
         match self {
             Self::Freeze => Self::Thaw,
@@ -58,21 +58,21 @@ pub(super) enum Refused {
 /// Who is ordered about.
 pub(super) trait Orders {
     /// Hands an order to the engine once.
-    fn order(&self, wish: Wish) -> impl Future<Output = Result<(), Refused>> + Send;
+    fn order(&self, target: Target) -> impl Future<Output = Result<(), Refused>> + Send;
 
     /// Waits for events.
     fn wait(&self, pause: Duration) -> impl Future<Output = ()> + Send;
 }
 
 /// Orders until it was carried out. When it is not, nobody knows what the processes do.
-pub(super) async fn carry_out(orders: &impl Orders, wish: Wish) -> Result<(), Refused> {
+pub(super) async fn carry_out(orders: &impl Orders, target: Target) -> Result<(), Refused> {
     let (mut pause, mut waited) = (FIRST_PAUSE, Duration::ZERO);
     loop {
-        let refused = match orders.order(wish).await {
+        let refused = match orders.order(target).await {
             Err(Refused::Because(error @ RuntimeError::Refused { .. })) => error,
             done_gone_or_away => return done_gone_or_away,
         };
-        if let Err(Refused::Gone) = orders.order(wish.opposite()).await {
+        if let Err(Refused::Gone) = orders.order(target.opposite()).await {
             return Err(Refused::Gone);
         }
         if waited >= PATIENCE {
@@ -85,41 +85,41 @@ pub(super) async fn carry_out(orders: &impl Orders, wish: Wish) -> Result<(), Re
 }
 
 /// Lets a container stand still or go on, by its control group where that can be reached, and by the engine otherwise.
-pub(super) async fn order(instance: &DockerInstance, wish: Wish) -> Result<(), Refused> {
+pub(super) async fn order(instance: &DockerInstance, target: Target) -> Result<(), Refused> {
     let Some(group) = instance.group() else {
-        return carry_out(instance, wish).await;
+        return carry_out(instance, target).await;
     };
     let group = group.clone();
-    let ordered = tokio::task::spawn_blocking(move || match wish {
-        Wish::Freeze => group.freeze(),
-        Wish::Thaw => group.thaw(),
+    let ordered = tokio::task::spawn_blocking(move || match target {
+        Target::Freeze => group.freeze(),
+        Target::Thaw => group.thaw(),
     });
     match ordered.await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => Err(Refused::Gone),
         // The group of a container that ends while it is written to.
         Ok(Err(error)) if error.raw_os_error() == Some(NO_DEVICE) => Err(Refused::Gone),
-        Ok(Err(error)) => Err(Refused::Because(refused(wish, error.to_string()))),
-        Err(stopped) => Err(Refused::Because(refused(wish, stopped.to_string()))),
+        Ok(Err(error)) => Err(Refused::Because(refused(target, error.to_string()))),
+        Err(stopped) => Err(Refused::Because(refused(target, stopped.to_string()))),
     }
 }
 
 /// `ENODEV`: the kernel removed the group while its file was open.
 const NO_DEVICE: i32 = rustix::io::Errno::NODEV.raw_os_error();
 
-const fn refused(wish: Wish, reason: String) -> RuntimeError {
+const fn refused(target: Target, reason: String) -> RuntimeError {
     RuntimeError::Refused {
         kind: Kind::Docker,
-        operation: wish.operation(),
+        operation: target.operation(),
         reason,
     }
 }
 
 impl Orders for DockerInstance {
-    async fn order(&self, wish: Wish) -> Result<(), Refused> {
-        let ordered = match wish {
-            Wish::Freeze => self.docker.pause_container(&self.container).await,
-            Wish::Thaw => self.docker.unpause_container(&self.container).await,
+    async fn order(&self, target: Target) -> Result<(), Refused> {
+        let ordered = match target {
+            Target::Freeze => self.docker.pause_container(&self.container).await,
+            Target::Thaw => self.docker.unpause_container(&self.container).await,
         };
         ordered.map_err(|error| {
             let ended = failure::status(&error) == Some(404)
@@ -128,7 +128,7 @@ impl Orders for DockerInstance {
             if ended {
                 Refused::Gone
             } else {
-                Refused::Because(failure::engine(wish.operation(), &error))
+                Refused::Because(failure::engine(target.operation(), &error))
             }
         })
     }
@@ -173,18 +173,18 @@ mod tests {
     }
 
     impl Orders for Mutex<Late> {
-        async fn order(&self, wish: Wish) -> Result<(), Refused> {
+        async fn order(&self, target: Target) -> Result<(), Refused> {
             let mut engine = self.lock().expect("lock");
             engine.arrive();
             if engine.ended {
                 return Err(Refused::Gone);
             }
-            let wanted = wish == Wish::Freeze;
+            let wanted = target == Target::Freeze;
             // The engine looks at its note first, then the kernel's side refuses what is so already.
             if engine.noted == wanted || engine.frozen == wanted {
                 return Err(Refused::Because(RuntimeError::Refused {
                     kind: Kind::Docker,
-                    operation: wish.operation(),
+                    operation: target.operation(),
                     reason: "the container is so already".to_owned(),
                 }));
             }
@@ -208,9 +208,9 @@ mod tests {
             run(async {
                 let engine = Mutex::new(Late { lag: lag.into(), ..Late::default() });
                 for _ in 0..rounds {
-                    for wish in [Wish::Freeze, Wish::Thaw] {
-                        carry_out(&engine, wish).await.expect("events arrive");
-                        assert_eq!(engine.lock().expect("lock").frozen, wish == Wish::Freeze);
+                    for target in [Target::Freeze, Target::Thaw] {
+                        carry_out(&engine, target).await.expect("events arrive");
+                        assert_eq!(engine.lock().expect("lock").frozen, target == Target::Freeze);
                     }
                 }
             });
@@ -224,7 +224,7 @@ mod tests {
                 ended: true,
                 ..Late::default()
             });
-            let refused = carry_out(&engine, Wish::Freeze).await;
+            let refused = carry_out(&engine, Target::Freeze).await;
             assert!(matches!(refused, Err(Refused::Gone)), "{refused:?}");
         });
     }
@@ -237,7 +237,7 @@ mod tests {
                 frozen: true,
                 ..Late::default()
             });
-            let refused = carry_out(&engine, Wish::Thaw).await;
+            let refused = carry_out(&engine, Target::Thaw).await;
             assert!(matches!(refused, Err(Refused::Because(_))), "{refused:?}");
         });
     }

@@ -31,7 +31,7 @@ pub(super) struct LocalImage {
     pub(super) reference: String,
     /// The volumes that it declares.
     pub(super) volumes: Vec<String>,
-    /// How many octets its files have.
+    /// How many bytes its files have.
     pub(super) size: u64,
 }
 
@@ -236,7 +236,7 @@ fn too_large(image: &Image, most: ByteSize) -> StartError {
     invalid(image, reason)
 }
 
-/// What has come of an image's layers, or is announced, in octets as they are sent. What they unfold to is more.
+/// What has come of an image's layers, or is announced, in bytes as they are sent. What they unfold to is more.
 #[derive(Debug, Default)]
 struct Coming(BTreeMap<String, u64>);
 
@@ -245,10 +245,10 @@ impl Coming {
     fn note(&mut self, step: &CreateImageInfo) -> u64 {
         let progress = step.progress_detail.as_ref();
         let most = progress.and_then(|of| of.current.max(of.total));
-        let most = most.and_then(|octets| u64::try_from(octets).ok());
-        if let (Some(layer), Some(octets)) = (&step.id, most) {
+        let most = most.and_then(|bytes| u64::try_from(bytes).ok());
+        if let (Some(layer), Some(bytes)) = (&step.id, most) {
             let known = self.0.entry(layer.clone()).or_default();
-            *known = octets.max(*known);
+            *known = bytes.max(*known);
         }
         self.0.values().fold(0, |all, one| all.saturating_add(*one))
     }
@@ -353,11 +353,11 @@ fn stream_of(
 struct Pipe(mpsc::Sender<Bytes>);
 
 impl Write for Pipe {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0
-            .blocking_send(Bytes::copy_from_slice(octets))
+            .blocking_send(Bytes::copy_from_slice(bytes))
             .map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        Ok(octets.len())
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

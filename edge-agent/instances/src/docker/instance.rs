@@ -12,7 +12,7 @@ use bollard::query_parameters::{KillContainerOptionsBuilder, RemoveContainerOpti
 use tokio::sync::{Mutex, watch};
 
 use super::cgroup::Cgroup;
-use super::freeze::{self, Refused, Wish};
+use super::freeze::{self, Refused, Target};
 use super::{create, failure};
 use crate::body::{Request, Response};
 use crate::call::CallFailure;
@@ -45,7 +45,7 @@ pub(super) struct DockerInstance {
     link: std::sync::OnceLock<HttpLink>,
     /// The group of its processes, if the agent may freeze it; known with the link.
     group: std::sync::OnceLock<Cgroup>,
-    /// Whether its end was our wish.
+    /// Whether it was ended by us.
     pub(super) stopping: AtomicBool,
     /// True once the log stream has ended.
     pub(super) log_ended: watch::Sender<bool>,
@@ -240,7 +240,7 @@ impl Instance for DockerInstance {
         }
         // Calls are turned away before the processes are frozen, or one could be handed to them and hang.
         self.state.set(InstanceState::Paused);
-        match freeze::order(self, Wish::Freeze).await {
+        match freeze::order(self, Target::Freeze).await {
             Ok(()) => Ok(()),
             Err(Refused::Gone) => Err(self.gone()),
             // Nobody knows whether it is frozen now; a resume will tell.
@@ -252,7 +252,7 @@ impl Instance for DockerInstance {
         let _order = self.order.lock().await;
         self.living()?;
         if self.state.get() == InstanceState::Paused {
-            match freeze::order(self, Wish::Thaw).await {
+            match freeze::order(self, Target::Thaw).await {
                 Ok(()) => drop(self.state.set(InstanceState::Ready)),
                 Err(Refused::Gone) => return Err(self.gone()),
                 Err(Refused::Because(error)) => return Err(error.into()),
@@ -268,7 +268,7 @@ impl Instance for DockerInstance {
             self.stopping.store(true, Ordering::SeqCst);
             if self.state.get() == InstanceState::Paused {
                 // A frozen process cannot end. If it cannot be thawed, the engine's force below is all that is left.
-                drop(freeze::order(self, Wish::Thaw).await);
+                drop(freeze::order(self, Target::Thaw).await);
             }
             self.signal("SIGTERM").await?;
             let ended = tokio::time::timeout(grace, self.state.ended()).await;

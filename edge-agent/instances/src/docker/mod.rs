@@ -71,7 +71,7 @@ struct Shared {
     networks: Networks,
     starts: Semaphore,
     stock: Stock,
-    book: Mutex<Book>,
+    registry: Mutex<Registry>,
     /// One adoption at a time, or two would each make a handle of one container.
     adopting: AsyncMutex<()>,
     /// Closed when the runtime is dropped: the tasks end.
@@ -80,7 +80,7 @@ struct Shared {
 
 /// What this object holds. One lock, held for moments.
 #[derive(Debug, Default)]
-struct Book {
+struct Registry {
     /// By the engine's id.
     held: BTreeMap<String, Arc<DockerInstance>>,
     /// Being started, adopted or running.
@@ -88,22 +88,22 @@ struct Book {
 }
 
 impl Shared {
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn held(&self, container: &str) -> Option<Arc<DockerInstance>> {
-        self.book().held.get(container).cloned()
+        self.registry().held.get(container).cloned()
     }
 
     fn all(&self) -> Vec<Arc<DockerInstance>> {
-        self.book().held.values().cloned().collect()
+        self.registry().held.values().cloned().collect()
     }
 
     fn hold(&self, instance: &Arc<DockerInstance>) {
-        let mut book = self.book();
-        book.ids.insert(instance.description.id);
-        let before = book
+        let mut registry = self.registry();
+        registry.ids.insert(instance.description.id);
+        let before = registry
             .held
             .insert(instance.container.clone(), instance.clone());
         if before.is_none() {
@@ -112,9 +112,9 @@ impl Shared {
     }
 
     fn forget(&self, container: &str) {
-        let mut book = self.book();
-        if let Some(instance) = book.held.remove(container) {
-            book.ids.remove(&instance.description.id);
+        let mut registry = self.registry();
+        if let Some(instance) = registry.held.remove(container) {
+            registry.ids.remove(&instance.description.id);
             self.options.metrics.alive(Kind::Docker, -1);
         }
     }
@@ -184,7 +184,7 @@ impl DockerRuntime {
             images: Images::new(Names::of(options.scope.as_deref())),
             starts: Semaphore::new(options.parallel_starts.max(1)),
             stock: Stock::default(),
-            book: Mutex::default(),
+            registry: Mutex::default(),
             adopting: AsyncMutex::new(()),
             alive: watch::Sender::new(()),
             owner,

@@ -32,7 +32,7 @@ impl Starter for Shared {
 
     fn begin(&self, spec: &StartSpec) -> bool {
         // The id of one that was created ahead is noted since then.
-        self.stock.begin(spec) || self.book().ids.insert(spec.description.id)
+        self.stock.begin(spec) || self.registry().ids.insert(spec.description.id)
     }
 
     async fn bring_up(
@@ -64,7 +64,7 @@ impl Starter for Shared {
             instance.state.set(InstanceState::Exited(Exit::lost()));
             self.forget(&instance.container);
         }
-        self.book().ids.remove(&id);
+        self.registry().ids.remove(&id);
     }
 }
 
@@ -88,7 +88,7 @@ impl Shared {
         self.options.metrics.started_ahead("failed");
         self.forget(&container);
         self.discard(Created { id, container }).await;
-        self.book().ids.insert(id);
+        self.registry().ids.insert(id);
         None
     }
 

@@ -8,7 +8,7 @@ use fdn_core::api::LogStream;
 use tokio::sync::watch;
 
 use crate::body::{Cut, Request, Response};
-use crate::call::{CallFailure, CallHold};
+use crate::call::{CallFailure, CallGuard};
 use crate::error::InstanceError;
 use crate::fake::engine::FakeEngine;
 use crate::fake::program::{FakeContext, FakeProgram};
@@ -86,11 +86,11 @@ impl FakeInstance {
 /// Counts a call for as long as it runs.
 struct Running {
     instance: Arc<FakeInstance>,
-    _hold: Option<CallHold>,
+    _hold: Option<CallGuard>,
 }
 
 impl Running {
-    fn new(instance: Arc<FakeInstance>, hold: Option<CallHold>) -> Self {
+    fn new(instance: Arc<FakeInstance>, hold: Option<CallGuard>) -> Self {
         instance.calls.send_modify(|calls| *calls += 1);
         Self {
             instance,

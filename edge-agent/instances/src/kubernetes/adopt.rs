@@ -33,7 +33,7 @@ impl Shared {
         };
         let description = describe(&pod)?;
         // One that this object is starting has no handle yet.
-        if view.deleting || !self.book().ids.insert(description.id) {
+        if view.deleting || !self.registry().ids.insert(description.id) {
             return None;
         }
         let timeout = self.options.engine_timeout;
@@ -70,8 +70,8 @@ impl Shared {
         let name = pod.metadata.name.clone()?;
         let id = instance_id(&pod);
         let mine = {
-            let book = self.book();
-            book.tracked.contains_key(&name) || id.is_some_and(|id| book.ids.contains(&id))
+            let registry = self.registry();
+            registry.tracked.contains_key(&name) || id.is_some_and(|id| registry.ids.contains(&id))
         };
         if mine {
             return None;

@@ -25,7 +25,7 @@ pub(super) struct PodInstance {
     pub(super) pod: Arc<Tracked>,
     pub(super) state: StateCell,
     pub(super) log: LogTail,
-    /// Octets of a line that are kept.
+    /// Bytes of a line that are kept.
     pub(super) line_limit: usize,
     pub(super) sink: Arc<dyn LogSink>,
     /// Known once the pod runs.

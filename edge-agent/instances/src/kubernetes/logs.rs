@@ -133,7 +133,7 @@ impl Reader {
                 }
                 return true;
             }
-            let (part, used, ends) = match piece.iter().position(|octet| *octet == b'\n') {
+            let (part, used, ends) = match piece.iter().position(|byte| *byte == b'\n') {
                 Some(at) => (&piece[..at], at + 1, true),
                 None => (piece, piece.len(), false),
             };
@@ -171,7 +171,7 @@ impl Reader {
 
 /// The time before a line, and the line.
 fn split(line: &[u8]) -> (Option<Timestamp>, &[u8]) {
-    let Some(space) = line.iter().take(STAMP).position(|octet| *octet == b' ') else {
+    let Some(space) = line.iter().take(STAMP).position(|byte| *byte == b' ') else {
         let whole = std::str::from_utf8(line).ok().and_then(|t| t.parse().ok());
         return if whole.is_some() {
             (whole, &[])

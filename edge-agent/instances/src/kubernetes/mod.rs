@@ -64,7 +64,7 @@ struct Shared {
     server: Arc<Server>,
     options: KubernetesOptions,
     fetched: Fetched,
-    book: Mutex<Book>,
+    registry: Mutex<Registry>,
     /// One adoption at a time, or two would each make a handle of one pod.
     adopting: AsyncMutex<()>,
     /// Closed when the runtime is dropped: the tasks end.
@@ -73,7 +73,7 @@ struct Shared {
 
 /// What this object holds. One lock, held for moments.
 #[derive(Default)]
-struct Book {
+struct Registry {
     /// Pods whose news are wanted, by name.
     tracked: BTreeMap<String, Arc<Tracked>>,
     /// Those that are instances, by name.
@@ -104,22 +104,22 @@ impl Drop for Listed<'_> {
 }
 
 impl Shared {
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn held(&self, name: &str) -> Option<Arc<PodInstance>> {
-        self.book().held.get(name).cloned()
+        self.registry().held.get(name).cloned()
     }
 
     fn tracked(&self) -> Vec<Arc<Tracked>> {
-        self.book().tracked.values().cloned().collect()
+        self.registry().tracked.values().cloned().collect()
     }
 
     #[must_use]
     fn track(&self, pod: &Arc<Tracked>) -> Listed<'_> {
-        let mut book = self.book();
-        book.tracked.insert(pod.name.clone(), pod.clone());
+        let mut registry = self.registry();
+        registry.tracked.insert(pod.name.clone(), pod.clone());
         Listed {
             shared: self,
             pod: pod.clone(),
@@ -127,31 +127,31 @@ impl Shared {
     }
 
     fn untrack(&self, pod: &Arc<Tracked>) {
-        let mut book = self.book();
-        let same = book.tracked.get(&pod.name);
+        let mut registry = self.registry();
+        let same = registry.tracked.get(&pod.name);
         if same.is_some_and(|same| Arc::ptr_eq(same, pod)) {
-            book.tracked.remove(&pod.name);
+            registry.tracked.remove(&pod.name);
         }
     }
 
     fn hold(&self, instance: &Arc<PodInstance>) {
-        let mut book = self.book();
+        let mut registry = self.registry();
         let name = instance.pod.name.clone();
-        book.ids.insert(instance.description.id);
-        book.tracked.insert(name.clone(), instance.pod.clone());
-        if book.held.insert(name, instance.clone()).is_none() {
+        registry.ids.insert(instance.description.id);
+        registry.tracked.insert(name.clone(), instance.pod.clone());
+        if registry.held.insert(name, instance.clone()).is_none() {
             self.options.metrics.alive(Kind::Kubernetes, 1);
         }
     }
 
     fn forget(&self, instance: &PodInstance) {
         self.untrack(&instance.pod);
-        let mut book = self.book();
+        let mut registry = self.registry();
         let name = &instance.pod.name;
-        let same = book.held.get(name);
+        let same = registry.held.get(name);
         if same.is_some_and(|same| Arc::ptr_eq(&same.pod, &instance.pod)) {
-            book.held.remove(name);
-            book.ids.remove(&instance.description.id);
+            registry.held.remove(name);
+            registry.ids.remove(&instance.description.id);
             self.options.metrics.alive(Kind::Kubernetes, -1);
         }
     }
@@ -200,7 +200,7 @@ impl KubernetesRuntime {
             server: Arc::new(server),
             options,
             fetched: Fetched::default(),
-            book: Mutex::default(),
+            registry: Mutex::default(),
             adopting: AsyncMutex::new(()),
             alive: tell::Sender::new(()),
         });

@@ -21,7 +21,7 @@ impl Starter for Shared {
     const KIND: Kind = Kind::Kubernetes;
 
     fn begin(&self, spec: &StartSpec) -> bool {
-        self.book().ids.insert(spec.description.id)
+        self.registry().ids.insert(spec.description.id)
     }
 
     async fn bring_up(
@@ -78,7 +78,7 @@ impl Starter for Shared {
             instance.state.set(InstanceState::Exited(Exit::lost()));
             self.forget(instance);
         }
-        self.book().ids.remove(&id);
+        self.registry().ids.remove(&id);
     }
 }
 

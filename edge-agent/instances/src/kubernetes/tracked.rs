@@ -32,7 +32,7 @@ pub(super) struct Tracked {
     /// The API server's id of it, known once it was made. News come before the answer to its creation.
     uid: OnceLock<String>,
     seen: watch::Sender<Seen>,
-    /// Whether its end is our wish.
+    /// Whether its end is our target.
     stopping: AtomicBool,
     /// True once the API server has nothing of it any more.
     removed: watch::Sender<bool>,
@@ -116,7 +116,7 @@ impl Tracked {
         self.until(over).await;
     }
 
-    /// Says whose wish its end is.
+    /// Says whose target its end is.
     pub(super) fn stopping(&self, ours: bool) {
         self.stopping.store(ours, Ordering::SeqCst);
     }

@@ -117,7 +117,7 @@ fn hear(runtime: &Shared, pod: &Pod, gone: bool) {
     let (Some(view), Some(name)) = (status::view(pod), &pod.metadata.name) else {
         return;
     };
-    let Some(tracked) = runtime.book().tracked.get(name).cloned() else {
+    let Some(tracked) = runtime.registry().tracked.get(name).cloned() else {
         return;
     };
     if gone {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::call::CallHold;
+use crate::call::CallGuard;
 
 /// How long an answer may take to end once it has begun. One that takes longer is a stream, and its server looks at its writes
 /// only: they fail when the connection is closed.
@@ -20,18 +20,17 @@ const ANSWER: Duration = Duration::from_secs(1);
 pub(super) async fn given_up(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     answers: bool,
-    hold: &CallHold,
+    hold: &CallGuard,
 ) {
     if stream.shutdown().await.is_err() {
         return;
     }
-    let mut octets = vec![0; 4096];
+    let mut bytes = vec![0; 4096];
     let over = async {
-        if !answers && !matches!(stream.read(&mut octets).await, Ok(read) if read > 0) {
+        if !answers && !matches!(stream.read(&mut bytes).await, Ok(read) if read > 0) {
             return;
         }
-        let rest =
-            async { while matches!(stream.read(&mut octets).await, Ok(read) if read > 0) {} };
+        let rest = async { while matches!(stream.read(&mut bytes).await, Ok(read) if read > 0) {} };
         drop(timeout(ANSWER, rest).await);
     };
     tokio::select! {

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 pub(crate) use connect::{Endpoint, NamespaceConnector};
 
 use crate::body::{Body, Request, Response, ensure_host};
-use crate::call::{CallFailure, CallHold};
+use crate::call::{CallFailure, CallGuard};
 
 /// Bounds on the connections to one instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,11 +79,11 @@ struct Connection {
 }
 
 /// Shared with the task that drives the connection, which outlives a call that is given up.
-type Working = Arc<Mutex<Option<CallHold>>>;
+type Working = Arc<Mutex<Option<CallGuard>>>;
 
 impl Connection {
     /// The next call goes over it.
-    fn begins(&self, hold: Option<&CallHold>) {
+    fn begins(&self, hold: Option<&CallGuard>) {
         *self.lock() = hold.cloned();
     }
 
@@ -92,7 +92,7 @@ impl Connection {
         drop(self.lock().take());
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<CallHold>> {
+    fn lock(&self) -> MutexGuard<'_, Option<CallGuard>> {
         self.working.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -158,7 +158,7 @@ impl HttpLink {
     pub(crate) async fn call(&self, request: Request) -> Result<Response, CallFailure> {
         let in_flight = InFlight::new(&self.pool);
         let mut request = in_origin_form(request);
-        let hold = request.extensions_mut().remove::<CallHold>();
+        let hold = request.extensions_mut().remove::<CallGuard>();
         loop {
             let (mut connection, fresh) = match self.settled().await {
                 Some(connection) => (connection, false),

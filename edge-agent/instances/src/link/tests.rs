@@ -28,11 +28,11 @@ async fn listen() -> (TcpListener, SocketAddr) {
 
 /// Reads a request's head.
 async fn head(stream: &mut TcpStream) -> String {
-    let mut octets = Vec::new();
-    while !octets.ends_with(b"\r\n\r\n") {
-        octets.push(stream.read_u8().await.unwrap());
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(b"\r\n\r\n") {
+        bytes.push(stream.read_u8().await.unwrap());
     }
-    String::from_utf8(octets).unwrap()
+    String::from_utf8(bytes).unwrap()
 }
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
@@ -120,7 +120,7 @@ async fn an_idle_connection_that_the_server_closed_costs_nothing() {
 
 /// A request whose end is told.
 fn held(path: &str) -> (Request, CallOver) {
-    let (hold, over) = CallHold::new();
+    let (hold, over) = CallGuard::new();
     let mut request = get(path);
     request.extensions_mut().insert(hold);
     (request, over)

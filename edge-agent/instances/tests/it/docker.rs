@@ -40,9 +40,9 @@ fn folder() -> PathBuf {
 
 /// The probe's archive as an image.
 pub(crate) fn image_of(archive: PathBuf) -> Image {
-    let octets = std::fs::read(&archive).expect("the archive was written");
+    let bytes = std::fs::read(&archive).expect("the archive was written");
     Image {
-        digest: Digest::of(&octets),
+        digest: Digest::of(&bytes),
         source: ImageSource::Archive { path: archive },
     }
 }

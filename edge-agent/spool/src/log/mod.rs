@@ -52,13 +52,13 @@ pub struct Log<D: Disk> {
     active: Option<Open<D::File>>,
     /// No longer written, to be synced and sealed.
     closing: Vec<Open<D::File>>,
-    /// Segments and octets of them that a sync has taken along and not given back: on the disk all the while.
+    /// Segments and bytes of them that a sync has taken along and not given back: on the disk all the while.
     syncing: (Vec<BatchId>, u64),
     /// Sealed, with their sizes; the oldest first, because ids grow with time.
     sealed: BTreeMap<BatchId, u64>,
     /// Handed over and kept to be searched, with their sizes.
     kept: BTreeMap<BatchId, u64>,
-    /// Octets of files that were set aside.
+    /// Bytes of files that were set aside.
     aside: u64,
     /// Whether a name was made that the folder may not have on disk yet.
     new_name: bool,
@@ -90,7 +90,7 @@ pub fn begun(id: BatchId) -> u64 {
 }
 
 impl<D: Disk> Log<D> {
-    /// Octets on the disk that are not handed over, or were set aside.
+    /// Bytes on the disk that are not handed over, or were set aside.
     #[must_use]
     pub fn used(&self) -> u64 {
         let open = self.active.iter().chain(&self.closing);
@@ -176,15 +176,15 @@ impl<D: Disk> Log<D> {
         self.closing.extend(self.active.take());
     }
 
-    /// The octets of the records of a sealed segment, and whether all of it could be read.
+    /// The bytes of the records of a sealed segment, and whether all of it could be read.
     ///
     /// # Errors
     /// The disk's.
     pub fn read(disk: &D, id: BatchId) -> io::Result<(Vec<Vec<u8>>, bool)> {
-        let octets = disk.read(&sealed_name(id))?;
-        let scan = frame::scan(&octets);
+        let bytes = disk.read(&sealed_name(id))?;
+        let scan = frame::scan(&bytes);
         let payloads = scan.payloads.iter().map(|p| p.to_vec()).collect();
-        Ok((payloads, scan.end == octets.len()))
+        Ok((payloads, scan.end == bytes.len()))
     }
 
     /// The segment has been confirmed; `keep` it to be searched. The name outlives the power only after a sync of the folder: before that, no other
@@ -206,7 +206,7 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Octets of segments that were handed over and are kept.
+    /// Bytes of segments that were handed over and are kept.
     #[must_use]
     pub fn kept(&self) -> u64 {
         self.kept.values().sum()
@@ -219,7 +219,7 @@ impl<D: Disk> Log<D> {
     /// The disk's; what could not be removed is found by the next start.
     pub fn forget(&mut self, limit: u64, before: u64, span: u64) -> io::Result<()> {
         let mut size = self.kept();
-        while let Some((&id, &octets)) = self.kept.first_key_value() {
+        while let Some((&id, &bytes)) = self.kept.first_key_value() {
             // Nothing was written to it after the next one had been begun.
             let own = begun(id).saturating_add(span);
             let last = self.after(id).map_or(own, |next| begun(next).min(own));
@@ -227,7 +227,7 @@ impl<D: Disk> Log<D> {
                 break;
             }
             self.kept.remove(&id);
-            size -= octets;
+            size -= bytes;
             self.disk.remove(&kept_name(id))?;
         }
         Ok(())
@@ -258,7 +258,7 @@ impl<D: Disk> Log<D> {
         all
     }
 
-    /// The octets of a segment in whatever state it is; nothing if it is gone.
+    /// The bytes of a segment in whatever state it is; nothing if it is gone.
     ///
     /// # Errors
     /// The disk's.
@@ -266,7 +266,7 @@ impl<D: Disk> Log<D> {
         // In the order in which it changes its name meanwhile.
         for name in [open_name(id), sealed_name(id), kept_name(id)] {
             match disk.read(&name) {
-                Ok(octets) => return Ok(Some(octets)),
+                Ok(bytes) => return Ok(Some(bytes)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }

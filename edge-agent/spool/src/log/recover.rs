@@ -18,7 +18,7 @@ pub struct Recovered {
     pub segments: usize,
     /// Whole records in them.
     pub records: usize,
-    /// Octets after their last whole records, which were cut off: records that nobody was told of.
+    /// Bytes after their last whole records, which were cut off: records that nobody was told of.
     pub torn: u64,
 }
 
@@ -62,9 +62,9 @@ impl<D: Disk> Log<D> {
 
     fn recover(&mut self, id: BatchId, recovered: &mut Recovered) -> io::Result<()> {
         let name = open_name(id);
-        let octets = self.disk.read(&name)?;
-        let scan = frame::scan(&octets);
-        let (end, size) = (scan.end as u64, octets.len() as u64);
+        let bytes = self.disk.read(&name)?;
+        let scan = frame::scan(&bytes);
+        let (end, size) = (scan.end as u64, bytes.len() as u64);
         recovered.torn += size - end;
         if end <= HEADER.len() as u64 {
             return self.disk.remove(&name);

@@ -21,7 +21,7 @@ struct Platter {
     names: BTreeMap<String, usize>,
     /// The same after each change since the last sync of the folder; the first is on the platter.
     history: Vec<BTreeMap<String, usize>>,
-    /// The next writes and syncs that fail: for a write, after how many octets.
+    /// The next writes and syncs that fail: for a write, after how many bytes.
     write_fails: Option<usize>,
     sync_fails: bool,
 }
@@ -78,7 +78,7 @@ impl FaultyDisk {
                 for sector in survived.chunks_mut(64) {
                     match roll(4) {
                         0 => sector.fill(0),
-                        1 => sector.iter_mut().for_each(|octet| *octet ^= 0x5A),
+                        1 => sector.iter_mut().for_each(|byte| *byte ^= 0x5A),
                         _ => {}
                     }
                 }
@@ -92,11 +92,11 @@ impl FaultyDisk {
 }
 
 impl DiskFile for FaultyFile {
-    fn append(&self, octets: &[u8]) -> io::Result<()> {
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
         let mut p = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let torn = p.write_fails.take();
-        let part = torn.map_or(octets.len(), |after| after.min(octets.len()));
-        p.inodes[self.1].content.extend_from_slice(&octets[..part]);
+        let part = torn.map_or(bytes.len(), |after| after.min(bytes.len()));
+        p.inodes[self.1].content.extend_from_slice(&bytes[..part]);
         if torn.is_some() {
             Err(broken())
         } else {

@@ -66,7 +66,7 @@ fn now() -> Timestamp {
     Timestamp(since.expect("after 1970").as_millis() as u64)
 }
 
-/// Calls and octets of a batch of sums.
+/// Calls and bytes of a batch of sums.
 fn told(batch: &Batch) -> (i64, i64) {
     let Batch::Sums(batch) = batch else {
         panic!("{batch:?}")
@@ -240,10 +240,10 @@ async fn what_is_refused_for_good_or_damaged_is_set_aside_and_holds_up_nothing()
     }
     let mut segments = files(&folder, "seg");
     segments.sort();
-    let mut octets = std::fs::read(&segments[1]).expect("read");
-    let end = octets.len() - 1;
-    octets[end] ^= 1;
-    std::fs::write(&segments[1], octets).expect("damaged");
+    let mut bytes = std::fs::read(&segments[1]).expect("read");
+    let end = bytes.len() - 1;
+    bytes[end] ^= 1;
+    std::fs::write(&segments[1], bytes).expect("damaged");
     let (mut batches, _stop) = ship(&spool, vec![DeliverError::Never("bad".to_owned())]);
     assert_eq!(told(&batches.recv().await.expect("the first")), (1, 1));
     assert_eq!(told(&batches.recv().await.expect("the third")), (1, 3));
@@ -289,7 +289,7 @@ fn a_closed_spool_takes_nothing() {
     assert_eq!(files(&folder, "seg").len(), 1);
 }
 
-/// What is found, by the octets that were sent, and whether there is more.
+/// What is found, by the bytes that were sent, and whether there is more.
 fn found(spool: &Spool, query: CallQuery) -> (Vec<u64>, bool) {
     let app = "thumbs".parse().expect("app");
     let found = spool

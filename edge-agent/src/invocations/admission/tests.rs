@@ -46,25 +46,30 @@ fn of(execution: f64) -> Expected {
 }
 
 impl Node {
-    async fn enter(&self, lane: &Lane) -> Result<(Slot, MemoryHold), Refused> {
-        self.admission.enter(lane, &self.app, || of(1.0)).await
+    async fn enter(
+        &self,
+        function_queue: &FunctionQueue,
+    ) -> Result<(Slot, MemoryReservation), Refused> {
+        self.admission
+            .enter(function_queue, &self.app, || of(1.0))
+            .await
     }
 
     fn waiting(&self) -> usize {
-        self.admission.queue.lock().gate.waiting()
+        self.admission.queue.lock().admission_queue.waiting()
     }
 }
 
 #[tokio::test]
 async fn who_finds_no_slot_waits_and_who_waits_too_long_is_refused() {
     let node = node(100, 1, 1, 20);
-    let lane = Lane::new(MebiBytes(1));
-    let slot = node.enter(&lane).await.expect("free");
+    let function_queue = FunctionQueue::new(MebiBytes(1));
+    let slot = node.enter(&function_queue).await.expect("free");
     assert_eq!(
         (node.admission.ledger.running(), node.app.busy_now()),
         (1, 1)
     );
-    let (first, second) = tokio::join!(node.enter(&lane), node.enter(&lane));
+    let (first, second) = tokio::join!(node.enter(&function_queue), node.enter(&function_queue));
     assert_eq!(first.expect_err("waited too long"), Refused::Late);
     assert_eq!(second.expect_err("no place to wait"), Refused::Full);
     drop(slot);
@@ -76,18 +81,18 @@ async fn who_finds_no_slot_waits_and_who_waits_too_long_is_refused() {
         ),
         (0, 0, 0)
     );
-    assert!(node.enter(&lane).await.is_ok());
+    assert!(node.enter(&function_queue).await.is_ok());
 }
 
 #[tokio::test]
 async fn a_slot_goes_to_who_waited_and_not_to_who_comes_new() {
     let node = node(100, 1, 8, 60_000);
-    let lane = Lane::new(MebiBytes(1));
-    let slot = node.enter(&lane).await.expect("free");
-    let mut first = Box::pin(node.enter(&lane));
+    let function_queue = FunctionQueue::new(MebiBytes(1));
+    let slot = node.enter(&function_queue).await.expect("free");
+    let mut first = Box::pin(node.enter(&function_queue));
     assert!(first.as_mut().now_or_never().is_none());
     drop(slot);
-    let mut second = Box::pin(node.enter(&lane));
+    let mut second = Box::pin(node.enter(&function_queue));
     assert!(
         second.as_mut().now_or_never().is_none(),
         "the slot is taken"
@@ -102,10 +107,18 @@ async fn a_slot_goes_to_who_waited_and_not_to_who_comes_new() {
 #[tokio::test]
 async fn a_full_node_lets_in_by_memory_time_and_the_head_blocks() {
     let node = node(10, 9, 9, 60_000);
-    let (small, large) = (Lane::new(MebiBytes(2)), Lane::new(MebiBytes(9)));
+    let (small, large) = (
+        FunctionQueue::new(MebiBytes(2)),
+        FunctionQueue::new(MebiBytes(9)),
+    );
     let running = node.enter(&small).await.expect("free");
     let also = node.enter(&small).await.expect("free");
-    let enter = |lane, time| Box::pin(node.admission.enter(lane, &node.app, move || of(time)));
+    let enter = |function_queue, time| {
+        Box::pin(
+            node.admission
+                .enter(function_queue, &node.app, move || of(time)),
+        )
+    };
     let mut slow = enter(&small, 100.0);
     let mut quick = enter(&large, 1.0);
     assert!(quick.as_mut().now_or_never().is_none(), "memory is short");
@@ -130,7 +143,10 @@ async fn a_full_node_lets_in_by_memory_time_and_the_head_blocks() {
 #[tokio::test]
 async fn a_call_that_gives_up_leaves_no_trace_and_passes_the_turn_on() {
     let node = node(10, 9, 9, 60_000);
-    let (large, small) = (Lane::new(MebiBytes(10)), Lane::new(MebiBytes(1)));
+    let (large, small) = (
+        FunctionQueue::new(MebiBytes(10)),
+        FunctionQueue::new(MebiBytes(1)),
+    );
     let running = node.enter(&small).await.expect("free");
     let mut blocked = Box::pin(node.enter(&large));
     assert!(blocked.as_mut().now_or_never().is_none());
@@ -139,7 +155,7 @@ async fn a_call_that_gives_up_leaves_no_trace_and_passes_the_turn_on() {
     drop(blocked);
     assert!(behind.now_or_never().expect("let in").is_ok());
     drop(running);
-    let too_large = Lane::new(MebiBytes(11));
+    let too_large = FunctionQueue::new(MebiBytes(11));
     let refused = node.enter(&too_large).await.expect_err("refused");
     assert_eq!(refused, Refused::TooLarge);
     assert_eq!(
@@ -160,19 +176,26 @@ async fn idle_sandboxes_are_dropped_before_anybody_waits_for_memory() {
     let idle = Mutex::new(Some(idle));
     node.admission.reclaim =
         Box::new(move || usize::from(idle.lock().expect("lock").take().is_some()));
-    let lane = Lane::new(MebiBytes(9));
-    assert!(node.enter(&lane).now_or_never().expect("at once").is_ok());
+    let function_queue = FunctionQueue::new(MebiBytes(9));
+    assert!(
+        node.enter(&function_queue)
+            .now_or_never()
+            .expect("at once")
+            .is_ok()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn under_threads_every_call_is_let_in_once_and_nothing_is_left() {
     let node = Arc::new(node(64, 4, 10_000, 60_000));
-    let lanes: Vec<_> = [1, 7, 30].map(|m| Arc::new(Lane::new(MebiBytes(m)))).into();
+    let queues: Vec<_> = [1, 7, 30]
+        .map(|m| Arc::new(FunctionQueue::new(MebiBytes(m))))
+        .into();
     let mut calls = Vec::new();
     for at in 0..3000usize {
-        let (node, lane) = (Arc::clone(&node), Arc::clone(&lanes[at % 3]));
+        let (node, function_queue) = (Arc::clone(&node), Arc::clone(&queues[at % 3]));
         calls.push(tokio::spawn(async move {
-            let entered = node.enter(&lane).await;
+            let entered = node.enter(&function_queue).await;
             let ledger = &node.admission.ledger;
             assert!(ledger.running() <= 4 && ledger.held() <= MebiBytes(64));
             tokio::task::yield_now().await;
@@ -194,7 +217,7 @@ async fn under_threads_every_call_is_let_in_once_and_nothing_is_left() {
         (node.waiting(), node.admission.ledger.held()),
         (0, MebiBytes(0))
     );
-    drop(lanes);
+    drop(queues);
     assert!(
         node.admission.ledger.enter(MebiBytes(64)).is_some(),
         "open again"
@@ -213,22 +236,22 @@ fn holds_are_counted() {
 #[tokio::test]
 async fn an_app_that_holds_its_share_leaves_the_rest_to_others() {
     let node = shared_node(100, (8, 75), 2, 60_000);
-    let lane = Lane::new(MebiBytes(1));
+    let function_queue = FunctionQueue::new(MebiBytes(1));
     let mut hanging = Vec::new();
     for _ in 0..6 {
-        hanging.push(node.enter(&lane).await.expect("within its share"));
+        hanging.push(node.enter(&function_queue).await.expect("within its share"));
     }
-    let mut seventh = Box::pin(node.enter(&lane));
+    let mut seventh = Box::pin(node.enter(&function_queue));
     assert!(seventh.as_mut().now_or_never().is_none(), "it waits");
-    let mut eighth = Box::pin(node.enter(&lane));
+    let mut eighth = Box::pin(node.enter(&function_queue));
     assert!(eighth.as_mut().now_or_never().is_none(), "it waits too");
-    let ninth = node.enter(&lane).now_or_never().expect("at once");
+    let ninth = node.enter(&function_queue).now_or_never().expect("at once");
     assert_eq!(ninth.map(drop), Err(Refused::AppFull));
     assert_eq!(node.waiting(), 0, "nobody else waits behind them");
     // Another app comes and goes as if it were alone.
     let other = node.metrics.app(&"other".parse().expect("app"));
     for _ in 0..20 {
-        let entered = node.admission.enter(&lane, &other, || of(1.0));
+        let entered = node.admission.enter(&function_queue, &other, || of(1.0));
         assert!(entered.now_or_never().expect("at once").is_ok());
     }
     drop(hanging.pop());
@@ -239,21 +262,30 @@ async fn an_app_that_holds_its_share_leaves_the_rest_to_others() {
 #[tokio::test]
 async fn who_waits_too_long_for_the_share_of_its_app_is_refused() {
     let node = shared_node(100, (4, 50), 9, 20);
-    let lane = Lane::new(MebiBytes(1));
-    let held = (node.enter(&lane).await, node.enter(&lane).await);
-    assert_eq!(node.enter(&lane).await.map(drop), Err(Refused::AppFull));
+    let function_queue = FunctionQueue::new(MebiBytes(1));
+    let held = (
+        node.enter(&function_queue).await,
+        node.enter(&function_queue).await,
+    );
+    assert_eq!(
+        node.enter(&function_queue).await.map(drop),
+        Err(Refused::AppFull)
+    );
     drop(held);
-    assert!(node.enter(&lane).await.is_ok(), "nothing is left of it");
+    assert!(
+        node.enter(&function_queue).await.is_ok(),
+        "nothing is left of it"
+    );
 }
 
 #[tokio::test]
 async fn stages_of_a_workflow_have_one_share_together() {
     let node = shared_node(100, (4, 50), 1, 60_000);
-    let lane = Lane::new(MebiBytes(1));
+    let function_queue = FunctionQueue::new(MebiBytes(1));
     let app = "flow".parse().expect("app");
     let stage = |name: &str| node.metrics.stage(&app, &name.parse().expect("stage"));
     let (first, second) = (stage("first"), stage("second"));
-    let enter = |of_stage| node.admission.enter(&lane, of_stage, || of(1.0));
+    let enter = |of_stage| node.admission.enter(&function_queue, of_stage, || of(1.0));
     let held = (enter(&first).await, enter(&second).await);
     assert!(held.0.is_ok() && held.1.is_ok());
     let mut waiting = Box::pin(enter(&first));

@@ -39,6 +39,7 @@ async fn on(engine: Arc<FakeEngine>, settings: InstanceSettings) -> Rig {
         settings,
         scale: ScaleSettings::default(),
         app_share: Percent::WHOLE,
+        tenant_share: Percent::WHOLE,
         metrics: Metrics::new(&node).expect("metrics").instances,
     };
     let stop = CancellationToken::new();
@@ -60,15 +61,15 @@ impl Rig {
         StartSpec::new(id, app, function, image, resources)
     }
 
-    fn lane(&self, name: &str, program: FakeProgram, memory: u64) -> InstanceLane {
+    fn queue(&self, name: &str, program: FakeProgram, memory: u64) -> InstanceQueue {
         let spec = self.spec(name, program, memory);
-        let lane = self.instances.register(spec, Millis::new(1.0));
-        lane.expect("room for a function")
+        let queue = self.instances.register(spec, Millis::new(1.0));
+        queue.expect("room for a function")
     }
 
-    async fn seat(&self, lane: &InstanceLane) -> Result<Seat, Refused> {
+    async fn in_flight(&self, queue: &InstanceQueue) -> Result<InFlight, Refused> {
         let until = Instant::now() + Duration::from_secs(600);
-        self.instances.seat(lane, until, false).await
+        self.instances.acquire(queue, until, false).await
     }
 }
 
@@ -80,26 +81,26 @@ fn request() -> fdn_instances::Request {
 async fn an_instance_is_started_for_a_call_kept_and_found_again() {
     let rig = rig(InstanceSettings::default()).await;
     rig.engine.delay_starts(Duration::from_millis(80));
-    let lane = rig.lane("hello", FakeProgram::text("hi"), 40);
-    let mut seat = rig.seat(&lane).await.expect("started");
+    let queue = rig.queue("hello", FakeProgram::text("hi"), 40);
+    let mut in_flight = rig.in_flight(&queue).await.expect("started");
     assert_eq!(
         rig.ledger.held(),
         MebiBytes(40),
         "reserved before it was started"
     );
-    let answer = seat.call(request()).await.expect("an answer");
+    let answer = in_flight.call(request()).await.expect("an answer");
     assert_eq!(answer.status(), 200);
-    let first = seat.instance();
-    seat.finished();
-    drop((answer, seat));
+    let first = in_flight.instance();
+    in_flight.finished();
+    drop((answer, in_flight));
     let again = rig
-        .seat(&lane)
+        .in_flight(&queue)
         .now_or_never()
         .expect("at once")
         .expect("warm");
     assert_eq!((again.instance(), rig.engine.starts()), (first, 1));
     drop(again);
-    drop(lane);
+    drop(queue);
     while rig.ledger.held() > MebiBytes(0) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -117,25 +118,28 @@ async fn a_call_waits_for_as_long_as_it_may_and_leaves_nothing() {
     };
     let rig = rig(settings).await;
     rig.engine.hold_starts();
-    let lane = rig.lane("slow", FakeProgram::text("hi"), 40);
-    let refused = rig.seat(&lane).await.expect_err("not in time");
+    let queue = rig.queue("slow", FakeProgram::text("hi"), 40);
+    let refused = rig.in_flight(&queue).await.expect_err("not in time");
     assert_eq!(refused, Refused::Late);
-    let gives_up = rig.seat(&lane);
+    let gives_up = rig.in_flight(&queue);
     assert!(gives_up.now_or_never().is_none());
-    assert_eq!(lane.counts().waiting, 0);
-    let large = rig.lane("large", FakeProgram::text("hi"), 101);
-    let refused = rig.seat(&large).await.expect_err("never fits");
+    assert_eq!(queue.counts().waiting, 0);
+    let large = rig.queue("large", FakeProgram::text("hi"), 101);
+    let refused = rig.in_flight(&large).await.expect_err("never fits");
     assert_eq!(refused, Refused::TooLarge);
 }
 
 #[tokio::test]
 async fn an_idle_instance_makes_room_and_the_new_one_waits_until_it_is_gone() {
     let rig = rig(InstanceSettings::default()).await;
-    let first = rig.lane("first", FakeProgram::text("1"), 60);
-    let second = rig.lane("second", FakeProgram::text("2"), 60);
-    for lane in [&first, &second, &first, &second] {
-        let mut seat = rig.seat(lane).await.expect("the other one makes room");
-        seat.call(request()).await.expect("an answer");
+    let first = rig.queue("first", FakeProgram::text("1"), 60);
+    let second = rig.queue("second", FakeProgram::text("2"), 60);
+    for queue in [&first, &second, &first, &second] {
+        let mut in_flight = rig
+            .in_flight(queue)
+            .await
+            .expect("the other one makes room");
+        in_flight.call(request()).await.expect("an answer");
         assert!(rig.ledger.held() <= MebiBytes(100));
     }
     assert_eq!(rig.engine.starts(), 4);
@@ -151,42 +155,46 @@ async fn why_instances_do_not_start_is_kept_with_their_last_lines() {
     let rig = rig(settings).await;
     let broken = FakeProgram::text("never");
     let broken = broken.at_start(AtStart::Exits(Exit::ended(3)), &["no config", "giving up"]);
-    let lane = rig.lane("broken", broken, 10);
-    let waiting = rig.seat(&lane);
+    let queue = rig.queue("broken", broken, 10);
+    let waiting = rig.in_flight(&queue);
     tokio::pin!(waiting);
     while rig.engine.starts() < 4 {
         tokio::select! {
-            seat = &mut waiting => panic!("{seat:?}"),
+            in_flight = &mut waiting => panic!("{in_flight:?}"),
             () = tokio::time::sleep(Duration::from_millis(1)) => {}
         }
     }
-    let trouble = lane.trouble().expect("something is wrong");
-    assert!(trouble.reason.contains("status 3"), "{}", trouble.reason);
-    assert_eq!(trouble.log, ["no config", "giving up"]);
+    let degradation = queue.degradation().expect("something is wrong");
+    assert!(
+        degradation.reason.contains("status 3"),
+        "{}",
+        degradation.reason
+    );
+    assert_eq!(degradation.log, ["no config", "giving up"]);
     // It is repaired: the call that waited is served.
     rig.engine.add_image("broken", FakeProgram::text("fine"));
     assert!(waiting.await.is_ok());
-    assert_eq!(lane.trouble(), None);
+    assert_eq!(queue.degradation(), None);
 }
 
 #[tokio::test]
 async fn an_instance_that_ends_or_stops_answering_is_replaced() {
     let rig = rig(InstanceSettings::default()).await;
-    let lane = rig.lane("hello", FakeProgram::text("hi"), 10);
+    let queue = rig.queue("hello", FakeProgram::text("hi"), 10);
     let mut known = Vec::new();
     for round in 0..3 {
-        let seat = rig.seat(&lane).await.expect("there is one again");
-        assert!(!known.contains(&seat.instance()), "a new one");
-        known.push(seat.instance());
-        let id = seat.instance();
-        drop(seat);
+        let in_flight = rig.in_flight(&queue).await.expect("there is one again");
+        assert!(!known.contains(&in_flight.instance()), "a new one");
+        known.push(in_flight.instance());
+        let id = in_flight.instance();
+        drop(in_flight);
         match round {
             0 => assert!(rig.engine.crash(id)),
             _ => rig.engine.set_unresponsive(id, true),
         }
         // Noticed by the watcher, or by the call that meets it.
-        let mut seat = rig.seat(&lane).await.expect("a seat");
-        if let Err(failure) = seat.call(request()).await {
+        let mut in_flight = rig.in_flight(&queue).await.expect("a place");
+        if let Err(failure) = in_flight.call(request()).await {
             assert!(failure.into_request().is_some(), "nothing was handed over");
         }
     }
@@ -198,22 +206,22 @@ async fn an_instance_that_ends_or_stops_answering_is_replaced() {
 #[tokio::test]
 async fn what_ran_before_the_agent_started_serves_on() {
     let rig = rig(InstanceSettings::default()).await;
-    let lane = rig.lane("hello", FakeProgram::text("hi"), 30);
-    let id = rig.seat(&lane).await.expect("started").instance();
+    let queue = rig.queue("hello", FakeProgram::text("hi"), 30);
+    let id = rig.in_flight(&queue).await.expect("started").instance();
     let engine = Arc::clone(&rig.engine);
     // The agent dies: nothing is dropped in order.
-    std::mem::forget((rig, lane));
+    std::mem::forget((rig, queue));
     let rig = on(engine, InstanceSettings::default()).await;
     assert_eq!(
         rig.ledger.held(),
         MebiBytes(30),
         "reserved before anything else"
     );
-    let lane = rig.lane("hello", FakeProgram::text("hi"), 30);
-    let seat = rig
-        .seat(&lane)
+    let queue = rig.queue("hello", FakeProgram::text("hi"), 30);
+    let in_flight = rig
+        .in_flight(&queue)
         .now_or_never()
         .expect("at once")
         .expect("warm");
-    assert_eq!((seat.instance(), rig.engine.starts()), (id, 1));
+    assert_eq!((in_flight.instance(), rig.engine.starts()), (id, 1));
 }

@@ -27,7 +27,7 @@ const LINES: usize = 20;
 
 /// What is wrong with the instances of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct Degradation {
     /// What happened last.
     pub reason: String,
     /// The last lines that the instance wrote, oldest first.
@@ -40,14 +40,14 @@ pub struct Trouble {
 
 /// What is wrong with a function, until an instance of it serves again.
 #[derive(Debug, Default)]
-pub(super) struct TroubleCell {
-    last: Mutex<Option<Trouble>>,
+pub(super) struct DegradationCell {
+    last: Mutex<Option<Degradation>>,
     /// Rung with every failure.
     bell: Notify,
 }
 
-impl TroubleCell {
-    pub(super) fn get(&self) -> Option<Trouble> {
+impl DegradationCell {
+    pub(super) fn get(&self) -> Option<Degradation> {
         self.last
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -68,8 +68,8 @@ impl TroubleCell {
         warn!(app = %description.app, version = %description.version, %reason, "an instance failed");
         let log = log.iter().rev().take(LINES).rev();
         let mut cell = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let times = cell.as_ref().map_or(0, |trouble| trouble.times);
-        *cell = Some(Trouble {
+        let times = cell.as_ref().map_or(0, |degradation| degradation.times);
+        *cell = Some(Degradation {
             reason: reason.to_owned(),
             log: log.map(|line| line.text.clone()).collect(),
             at: fdn_service::now(),
@@ -85,19 +85,19 @@ impl Inner {
     pub(super) async fn start_one(
         self: Arc<Self>,
         container: ContainerId,
-        lane: Arc<FunctionLane>,
+        queue: Arc<FunctionLane>,
         need: Need,
     ) {
         let began = Instant::now();
-        let placed = self.placer.place(lane.spec.clone(), need).await;
+        let placed = self.placer.place(queue.spec.clone(), need).await;
         match placed {
             Ok(placed) => {
                 self.metrics.starts.with_label_values(&["ok"]).inc();
                 self.metrics
                     .cold_start
                     .observe(began.elapsed().as_secs_f64());
-                lane.trouble.clear();
-                lane.starts.fetch_add(1, Ordering::Relaxed);
+                queue.degradation.clear();
+                queue.starts.fetch_add(1, Ordering::Relaxed);
                 let unwanted = self.with(|state, now| {
                     // Before the pool hands calls to it.
                     self.insert(state, container, placed);
@@ -113,8 +113,9 @@ impl Inner {
                     .starts
                     .with_label_values(&[error.label()])
                     .inc();
-                lane.trouble
-                    .note(&lane.spec, &error.to_string(), error.log());
+                queue
+                    .degradation
+                    .note(&queue.spec, &error.to_string(), error.log());
                 self.failed(container, &error);
             }
         }

@@ -55,7 +55,7 @@ struct State {
     fleet: Mutex<Option<FleetDesired>>,
     /// Calls counted towards quotas, told with the next snapshot.
     used: Mutex<Vec<AppUsed>>,
-    /// Artifact requests that are answered with other octets of the same length.
+    /// Artifact requests that are answered with other bytes of the same length.
     corrupt: AtomicUsize,
     /// Artifact requests that break off in the middle.
     cut: AtomicUsize,
@@ -257,10 +257,10 @@ impl FakeController {
     }
 
     /// Answers whoever asks for the machine code of a component.
-    pub(crate) fn offer_compiled(&self, component: &[u8], engine: &str, octets: Vec<u8>) {
+    pub(crate) fn offer_compiled(&self, component: &[u8], engine: &str, bytes: Vec<u8>) {
         let of = (Digest::of(component).to_string(), engine.to_owned());
         let mut compiled = self.state.compiled.lock().expect("lock");
-        compiled.insert(of, octets.into());
+        compiled.insert(of, bytes.into());
     }
 
     /// Desired state as the snapshot tells it from now on.
@@ -405,8 +405,8 @@ fn take_one(counter: &AtomicUsize) -> bool {
         .is_ok()
 }
 
-fn whole(status: StatusCode, octets: impl Into<Bytes>) -> Response<Body> {
-    let body = Full::new(octets.into()).map_err(|never| match never {});
+fn whole(status: StatusCode, bytes: impl Into<Bytes>) -> Response<Body> {
+    let body = Full::new(bytes.into()).map_err(|never| match never {});
     let mut response = Response::new(body.boxed_unsync());
     *response.status_mut() = status;
     response
@@ -479,12 +479,12 @@ fn feed(state: &State, node: NodeId) -> Response<Body> {
         Some((frame, receiver))
     });
     let frames = stream::iter(first).chain(told);
-    let octets = frames.map(|frame| {
+    let bytes = frames.map(|frame| {
         Ok(BodyFrame::data(Bytes::from(
             frame.encode().expect("encoded"),
         )))
     });
-    Response::new(StreamBody::new(octets).boxed_unsync())
+    Response::new(StreamBody::new(bytes).boxed_unsync())
 }
 
 async fn artifact(state: &State, digest: &str, headers: &HeaderMap) -> Response<Body> {
@@ -519,8 +519,8 @@ async fn artifact(state: &State, digest: &str, headers: &HeaderMap) -> Response<
             tokio::task::yield_now().await;
             Err(std::io::Error::other("cut"))
         };
-        let octets = stream::iter([Ok(BodyFrame::data(half))]).chain(stream::once(broken));
-        Response::new(StreamBody::new(octets).boxed_unsync())
+        let bytes = stream::iter([Ok(BodyFrame::data(half))]).chain(stream::once(broken));
+        Response::new(StreamBody::new(bytes).boxed_unsync())
     } else {
         whole(StatusCode::OK, bytes)
     };
@@ -539,16 +539,16 @@ fn compiled(state: &State, of: &str) -> Response<Body> {
     let of = (of.0.to_owned(), of.1.to_owned());
     let found = state.compiled.lock().expect("lock").get(&of).cloned();
     match found {
-        Some(octets) => whole(StatusCode::OK, octets),
+        Some(bytes) => whole(StatusCode::OK, bytes),
         None => whole(StatusCode::NOT_FOUND, ""),
     }
 }
 
-fn usage(state: &State, octets: &[u8]) -> Response<Body> {
+fn usage(state: &State, bytes: &[u8]) -> Response<Body> {
     if state.usage_away.load(Ordering::SeqCst) {
         return whole(StatusCode::SERVICE_UNAVAILABLE, "");
     }
-    let batch: UsageSums = serde_json::from_slice(octets).expect("sums");
+    let batch: UsageSums = serde_json::from_slice(bytes).expect("sums");
     let mut all = state.usage.lock().expect("lock");
     let before = all.get(&batch.batch);
     let duplicate = before.is_some();
@@ -564,8 +564,8 @@ fn usage(state: &State, octets: &[u8]) -> Response<Body> {
     json(&UsageReceipt { stored, duplicate })
 }
 
-fn lease(state: &State, machine: &Machine, octets: &[u8]) -> Response<Body> {
-    let asked: LeaseRequest = serde_json::from_slice(octets).expect("a wish");
+fn lease(state: &State, machine: &Machine, bytes: &[u8]) -> Response<Body> {
+    let asked: LeaseRequest = serde_json::from_slice(bytes).expect("a wish");
     state.lease_requests.fetch_add(1, Ordering::SeqCst);
     let head = state.head.lock().expect("lock").clone();
     if let Some(holder) = head.filter(|head| *head != asked.node) {

@@ -450,7 +450,7 @@ fn lengthen(settings: &mut Settings) {
     settings.workflows.keep_alive = patience;
 }
 
-/// Octets that a controller that is played does not read at once.
+/// Bytes that a controller that is played does not read at once.
 const WINDOWS: (u32, u32) = (1 << 20, 1 << 20);
 
 /// A client that asks nodes with these credentials.
@@ -497,7 +497,7 @@ pub(crate) async fn problem(answer: Response) -> fdn_core::Problem {
     problem
 }
 
-/// A client that speaks HTTP/2 from the first octet on and finds these apps at the agent's gateway.
+/// A client that speaks HTTP/2 from the first byte on and finds these apps at the agent's gateway.
 pub(crate) fn http2_client(agent: &Agent, apps: &[&str]) -> Client {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)

@@ -111,6 +111,7 @@ pub(crate) fn settings(
     settings.capacity.cpu_milli = MilliCpu((room * INSTANCE).max(INSTANCE / 2));
     // These tests fill nodes with one app.
     settings.admission.app_share = Percent::WHOLE;
+    settings.admission.tenant_share = Percent::WHOLE;
     settings.peers.enabled = true;
     settings.peers.cluster.listen = SocketAddr::from(([127, 0, 0, 1], 0));
     settings.peers.cluster.plaintext = true;

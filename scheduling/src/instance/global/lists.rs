@@ -130,7 +130,7 @@ impl<D: Demand> Global<D> {
     /// With pre-schedulers from now on: [`Self::take`] and [`Self::commit`] in the place of [`Self::decide`].
     #[must_use]
     pub fn with_lists(mut self, settings: ListSettings) -> Self {
-        self.book.keep_records(settings.history);
+        self.node_table.keep_records(settings.history);
         self.desk = Some(Desk {
             settings,
             out: Slab::new(settings.in_flight.max(1)),
@@ -143,7 +143,7 @@ impl<D: Demand> Global<D> {
     /// The node records for pre-schedulers to copy; none without them.
     #[must_use]
     pub const fn records(&self) -> Option<&Store> {
-        self.book.records()
+        self.node_table.records()
     }
 
     /// How many tasks are out with pre-schedulers.
@@ -159,9 +159,9 @@ impl<D: Demand> Global<D> {
         if self.desk.as_ref()?.out.is_full() {
             return None;
         }
-        let (arrival, waiting, ()) = self.next(now, actions, |book, waiting| {
-            let in_vain = waiting.in_vain == Some(book.gains());
-            (!in_vain && book.may_fit(&waiting.task.demand)).then_some(())
+        let (arrival, waiting, ()) = self.next(now, actions, |node_table, waiting| {
+            let in_vain = waiting.in_vain == Some(node_table.gains());
+            (!in_vain && node_table.may_fit(&waiting.task.demand)).then_some(())
         })?;
         let desk = self.desk.as_mut()?;
         desk.attempts += 1;
@@ -200,7 +200,7 @@ impl<D: Demand> Global<D> {
             })
         };
         Commit {
-            conflict: self.book.records().is_some_and(has_changed),
+            conflict: self.node_table.records().is_some_and(has_changed),
             verdict: self.try_in_order(now, &out, list, actions),
             took: now - out.taken,
         }
@@ -222,24 +222,24 @@ impl<D: Demand> Global<D> {
             return Verdict::Gone;
         }
         let listed = self.first_fit(&waiting.task.demand, list);
-        if let Some(node) = listed.filter(|_| !self.book.is_full()) {
+        if let Some(node) = listed.filter(|_| !self.node_table.is_full()) {
             self.place(now, waiting, node, actions);
             let rank = list.entries.iter().position(|entry| entry.node == node);
             return Verdict::Listed(rank.unwrap_or(usize::MAX));
         }
         let failed = waiting.failed + 1;
         let retries = self.desk.as_ref().map_or(0, |desk| desk.settings.retries);
-        if failed <= retries || self.book.is_full() {
+        if failed <= retries || self.node_table.is_full() {
             self.wait(out, failed, None);
             return Verdict::Returned;
         }
-        match self.book.best(&waiting.task.demand) {
+        match self.node_table.best(&waiting.task.demand) {
             Some(node) => {
                 self.place(now, waiting, node, actions);
                 Verdict::Scanned
             }
             None => {
-                self.wait(out, 0, Some(self.book.gains()));
+                self.wait(out, 0, Some(self.node_table.gains()));
                 Verdict::Waiting
             }
         }
@@ -248,9 +248,9 @@ impl<D: Demand> Global<D> {
     /// Lists two to four: what the list is worth by now.
     fn first_fit(&mut self, demand: &D, list: &List) -> Option<NodeIndex> {
         let merge = &mut self.desk.as_mut()?.merge;
-        let records = self.book.records()?.records();
+        let records = self.node_table.records()?.records();
         let order = merge.run(&list.entries, records, &demand.resources(), &ByRoom);
-        let fits = |node: &NodeIndex| demand.fits(&self.book.believed(*node));
+        let fits = |node: &NodeIndex| demand.fits(&self.node_table.believed(*node));
         order.iter().map(|entry| entry.node).find(fits)
     }
 

@@ -17,21 +17,21 @@
 //!
 //! **Bounds.** Waiting tasks, remembered tasks ([`GlobalSettings`]); one more is refused, with the reason.
 
-mod book;
 mod lists;
+mod node_table;
 
 use fdn_core::Millis;
 
 use super::demand::Demand;
 use super::memory::{Memory, Place};
 use super::message::{
-    Action, Fence, NodeIndex, Refusal, Standing, Task, Term, ToGlobal, ToNode, ToOrigin,
+    Action, Fence, NodeIndex, NodeReport, Refusal, Task, Term, ToGlobal, ToNode, ToSubmitter,
 };
 use super::order::{Arrival, ShortestFirst};
 use super::settings::GlobalSettings;
-use book::Book;
 use lists::Desk;
 pub use lists::{ByRoom, Commit, ListSettings, Verdict};
+use node_table::NodeTable;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -68,7 +68,7 @@ pub struct Global<D> {
     /// Tasks of the last look ahead that go back into the queue.
     passed_over: Vec<(Arrival, Waiting<D>)>,
     memory: Memory<Record>,
-    book: Book<D>,
+    node_table: NodeTable<D>,
     /// With pre-schedulers only.
     desk: Option<Desk<D>>,
     /// Whether a task has come, or come back, since nothing that waits could be placed.
@@ -82,32 +82,32 @@ impl<D: Demand> Global<D> {
     #[must_use]
     pub fn new(capacities: &[D], settings: GlobalSettings) -> Self {
         Self::with_book(
-            Book::new(capacities, true, settings.placements),
+            NodeTable::new(capacities, true, settings.placements),
             Term::default(),
             settings,
         )
     }
 
     /// One that takes over from another, of which nothing is known: nothing is free until nodes say so. `term` is larger
-    /// than that of any before, and nodes are told of it ([`super::Node::headed`]), as is the origin if it sends
-    /// tasks here ([`super::Origin::headed`]).
+    /// than that of any before, and nodes are told of it ([`super::Node::headed`]), as is the submitter if it sends
+    /// tasks here ([`super::Submitter::headed`]).
     #[must_use]
     pub fn take_over(capacities: &[D], term: Term, settings: GlobalSettings) -> Self {
         Self::with_book(
-            Book::new(capacities, false, settings.placements),
+            NodeTable::new(capacities, false, settings.placements),
             term,
             settings,
         )
     }
 
-    fn with_book(book: Book<D>, term: Term, settings: GlobalSettings) -> Self {
+    fn with_book(node_table: NodeTable<D>, term: Term, settings: GlobalSettings) -> Self {
         Self {
             settings,
             term,
             queue: ShortestFirst::with_capacity(settings.queue),
             passed_over: Vec::with_capacity(settings.look_ahead + 1),
             memory: Memory::new(settings.memory, settings.memory_limit),
-            book,
+            node_table,
             desk: None,
             worth_a_look: false,
             looked: 0,
@@ -140,13 +140,13 @@ impl<D: Demand> Global<D> {
     /// What it believes to be free on a node.
     #[must_use]
     pub fn believed(&self, node: NodeIndex) -> D {
-        self.book.believed(node)
+        self.node_table.believed(node)
     }
 
     /// Whether [`Self::decide`] or [`Self::take`] may find something to do.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        (self.worth_a_look || self.looked != self.book.gains()) && !self.queue.is_empty()
+        (self.worth_a_look || self.looked != self.node_table.gains()) && !self.queue.is_empty()
     }
 
     /// A message arrives.
@@ -155,14 +155,13 @@ impl<D: Demand> Global<D> {
         match message {
             // What was meant for another one may have been decided there.
             ToGlobal::Forward(_, term) if term != self.term => {}
-            ToGlobal::Bounce(_, standing) | ToGlobal::Notice(standing)
-                if standing.term != self.term => {}
+            ToGlobal::Bounce(_, report) | ToGlobal::Notice(report) if report.term != self.term => {}
             ToGlobal::Forward(task, _) => self.queue_up(now, task, actions),
-            ToGlobal::Bounce(task, standing) => {
-                self.update(&standing);
+            ToGlobal::Bounce(task, report) => {
+                self.update(&report);
                 self.queue_up(now, task, actions);
             }
-            ToGlobal::Notice(standing) => self.update(&standing),
+            ToGlobal::Notice(report) => self.update(&report),
             ToGlobal::Fence(fence) => self.fence(fence, actions),
         }
     }
@@ -171,11 +170,11 @@ impl<D: Demand> Global<D> {
     pub fn decide(&mut self, now: Millis, actions: &mut Vec<Action<D>>) -> bool {
         self.expire(now);
         let mut too_much: Option<D> = None;
-        let found = self.next(now, actions, |book, waiting| {
+        let found = self.next(now, actions, |node_table, waiting| {
             let demand = &waiting.task.demand;
             // What asks for no less than one that fits nowhere need not be looked at.
             let fits_nowhere = too_much.is_some_and(|least| least.fits(demand));
-            let best = (!fits_nowhere).then(|| book.best(demand)).flatten();
+            let best = (!fits_nowhere).then(|| node_table.best(demand)).flatten();
             if best.is_none() {
                 too_much = too_much.or(Some(*demand));
             }
@@ -191,29 +190,32 @@ impl<D: Demand> Global<D> {
     /// pre-scheduler.
     #[must_use]
     pub fn next_timer(&self) -> Option<Millis> {
-        let placement = self.book.next_expiry().filter(|_| !self.queue.is_empty());
+        let placement = self
+            .node_table
+            .next_expiry()
+            .filter(|_| !self.queue.is_empty());
         let list = self.desk.as_ref().and_then(Desk::next_expiry);
         placement.into_iter().chain(list).min()
     }
 
     /// A node is lost for good; see [`super::Node::lost`].
     pub fn lost(&mut self, node: NodeIndex) {
-        self.book.lost(node);
+        self.node_table.lost(node);
     }
 
     /// A node is there again, as a new one: what it had before is forgotten.
     pub fn returned(&mut self, node: NodeIndex) {
-        self.book.returned(node);
+        self.node_table.returned(node);
     }
 
     /// A new node takes the next index. Nothing is free there until it says so.
     pub fn grow(&mut self, capacity: D) -> NodeIndex {
-        self.book.grow(capacity)
+        self.node_table.grow(capacity)
     }
 
     /// A lost node's index goes to another node, of this capacity.
     pub fn replaced(&mut self, node: NodeIndex, capacity: D) {
-        self.book.replaced(node, capacity);
+        self.node_table.replaced(node, capacity);
     }
 
     /// The shortest task that waits and for which there is a choice. Those without one are passed over, up to a number.
@@ -221,10 +223,10 @@ impl<D: Demand> Global<D> {
         &mut self,
         now: Millis,
         actions: &mut Vec<Action<D>>,
-        mut choose: impl FnMut(&Book<D>, &Waiting<D>) -> Option<T>,
+        mut choose: impl FnMut(&NodeTable<D>, &Waiting<D>) -> Option<T>,
     ) -> Option<(Arrival, Waiting<D>, T)> {
         let mut found = None;
-        while self.passed_over.len() <= self.settings.look_ahead && !self.book.is_full() {
+        while self.passed_over.len() <= self.settings.look_ahead && !self.node_table.is_full() {
             let Some((arrival, waiting)) = self.queue.pop() else {
                 break;
             };
@@ -236,7 +238,7 @@ impl<D: Demand> Global<D> {
                 self.refuse(&waiting, Refusal::Expired, actions);
                 continue;
             }
-            if let Some(choice) = choose(&self.book, &waiting) {
+            if let Some(choice) = choose(&self.node_table, &waiting) {
                 found = Some((arrival, waiting, choice));
                 break;
             }
@@ -247,7 +249,7 @@ impl<D: Demand> Global<D> {
                 .push_back(waiting.task.remaining, arrival, waiting);
         }
         self.worth_a_look = found.is_some();
-        self.looked = self.book.gains();
+        self.looked = self.node_table.gains();
         found
     }
 
@@ -278,7 +280,7 @@ impl<D: Demand> Global<D> {
             failed: 0,
             in_vain: None,
         };
-        if !self.book.is_large_enough(&task.demand) {
+        if !self.node_table.is_large_enough(&task.demand) {
             self.refuse(&waiting, Refusal::TooLarge, actions);
         } else if self.waiting() >= self.settings.queue {
             self.refuse(&waiting, Refusal::QueueFull, actions);
@@ -291,8 +293,8 @@ impl<D: Demand> Global<D> {
     fn repeat(&self, task: &Task<D>, known: Record, actions: &mut Vec<Action<D>>) {
         match known.state {
             State::Waiting | State::Fenced => {}
-            State::Placed(node, _) if self.book.is_lost(node) => {
-                actions.push(Action::Origin(ToOrigin::Broken {
+            State::Placed(node, _) if self.node_table.is_lost(node) => {
+                actions.push(Action::Submitter(ToSubmitter::Broken {
                     id: task.id,
                     attempt: task.attempt,
                 }));
@@ -322,7 +324,7 @@ impl<D: Demand> Global<D> {
     ) {
         let task = &waiting.task;
         let until = now + self.settings.under_way;
-        let serial = self.book.place(until, node, task.demand);
+        let serial = self.node_table.place(until, node, task.demand);
         self.decided(waiting, State::Placed(node, serial));
         let message = ToNode::Place(task.passed_on(task.leg), self.term, serial);
         actions.push(Action::Node(node, message));
@@ -333,14 +335,14 @@ impl<D: Demand> Global<D> {
         tell_refusal(&waiting.task, refusal, actions);
     }
 
-    fn update(&mut self, standing: &Standing<D>) {
-        self.book.update(standing);
+    fn update(&mut self, report: &NodeReport<D>) {
+        self.node_table.update(report);
     }
 
     /// Forgets tasks whose time is over, and placements whose message must be lost.
     fn expire(&mut self, now: Millis) {
         while self.memory.forget(now).is_some() {}
-        self.book.expire(now);
+        self.node_table.expire(now);
     }
 
     fn fence(&mut self, fence: Fence, actions: &mut Vec<Action<D>>) {
@@ -360,7 +362,7 @@ impl<D: Demand> Global<D> {
                 return;
             }
         }
-        actions.push(Action::Origin(ToOrigin::Fenced {
+        actions.push(Action::Submitter(ToSubmitter::Fenced {
             id,
             attempt,
             by: None,
@@ -379,7 +381,7 @@ const fn noted<D>(task: &Task<D>) -> Record {
 }
 
 fn tell_refusal<D>(task: &Task<D>, refusal: Refusal, actions: &mut Vec<Action<D>>) {
-    actions.push(Action::Origin(ToOrigin::Refused {
+    actions.push(Action::Submitter(ToSubmitter::Refused {
         id: task.id,
         attempt: task.attempt,
         refusal,

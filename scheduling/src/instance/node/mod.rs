@@ -20,7 +20,7 @@
 //!
 //! **Invariants.** `used + reserved <= capacity` at all times; no lease outlives its end; every table has a bound ([`super::Limits`]).
 
-mod custody;
+mod ownership;
 mod probing;
 
 use std::collections::VecDeque;
@@ -33,8 +33,8 @@ use super::hints::{Hints, Load};
 use super::ledger::Ledger;
 use super::memory::{Memory, Place};
 use super::message::{
-    Action, Fence, NodeIndex, Probe, Refusal, Running, Standing, Task, Term, ToGlobal, ToNode,
-    ToOrigin,
+    Action, Fence, NodeIndex, NodeReport, Probe, Refusal, Running, Task, Term, ToGlobal, ToNode,
+    ToSubmitter,
 };
 use super::order::ShortestFirst;
 use super::peers::Peers;
@@ -197,8 +197,8 @@ impl<D: Demand> Node<D> {
 
     /// How it stands, as the global scheduler hears it.
     #[must_use]
-    pub const fn standing(&self) -> Standing<D> {
-        Standing {
+    pub const fn report(&self) -> NodeReport<D> {
+        NodeReport {
             node: self.index,
             version: self.ledger.version(),
             free: self.ledger.free(),
@@ -269,7 +269,7 @@ impl<D: Demand> Node<D> {
     }
 
     /// Another global scheduler has taken over: it is told how this node stands, and gets what found no room from now on. What
-    /// the one before was given, and may have placed or not, is for the origin to settle (see [`super`]).
+    /// the one before was given, and may have placed or not, is for the submitter to settle (see [`super`]).
     pub fn headed(&mut self, term: Term) {
         if term > self.term {
             self.term = term;
@@ -346,7 +346,7 @@ impl<D: Demand> Node<D> {
                 next: now + self.settings.notice_every,
                 refresh: now + self.settings.refresh,
             };
-            actions.push(Action::Global(ToGlobal::Notice(self.standing())));
+            actions.push(Action::Global(ToGlobal::Notice(self.report())));
         }
     }
 
@@ -369,12 +369,12 @@ impl<D: Demand> Node<D> {
                 state: State::Fenced,
             };
             if self.memory.put(id, deadline, record).is_err() {
-                // Without a record the fence would not stand; the origin asks again.
+                // Without a record the fence would not stand; the submitter asks again.
                 return;
             }
             self.ledger.release(id, attempt);
         }
-        actions.push(Action::Origin(ToOrigin::Fenced {
+        actions.push(Action::Submitter(ToSubmitter::Fenced {
             id,
             attempt,
             by: Some(self.index),

@@ -105,7 +105,7 @@ impl<D: Demand> Node<D> {
         }
     }
 
-    /// The origin sends a task again for which nodes are being asked. Questions that wait have no other remedy when they are
+    /// The submitter sends a task again for which nodes are being asked. Questions that wait have no other remedy when they are
     /// lost; the others have their timeout.
     pub(super) fn ask_again(&self, slot: u32, actions: &mut Vec<Action<D>>) {
         if let (true, Some(asking)) = (self.waits_for_room(), self.probing.0.get(slot)) {

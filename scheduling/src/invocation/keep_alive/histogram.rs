@@ -11,7 +11,7 @@
 //! needed, the container goes first whose keeping ends first. One container is loaded ahead for a function, and not if an
 //! invocation came before. The policy's forecast for rare functions (ARIMA) is left out.
 //!
-//! **Complexity.** O(bins) when a container turns idle after a new sample, else O(1). A function takes 4 octets for each bin.
+//! **Complexity.** O(bins) when a container turns idle after a new sample, else O(1). A function takes 4 bytes for each bin.
 
 use fdn_core::Millis;
 

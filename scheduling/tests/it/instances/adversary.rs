@@ -63,7 +63,7 @@ macro_rules! properties {
             fn once_messages_flow_again_every_task_is_placed_exactly_once(plan in plans()) {
                 let mut cluster = Cluster::new(plan.clone());
                 cluster.run(60_000.0);
-                prop_assert_eq!(cluster.origin.open(), 0, "all are settled");
+                prop_assert_eq!(cluster.submitter.open(), 0, "all are settled");
                 for id in cluster.ids() {
                     prop_assert!(cluster.lasting(id) <= 1);
                     match cluster.settled[&id] {
@@ -90,7 +90,7 @@ macro_rules! properties {
             fn a_task_that_expires_is_not_running_anywhere(plan in plans(), wanted in 5.0..120.0) {
                 let mut cluster = Cluster::new(Plan { wanted, ..plan });
                 cluster.run(60_000.0);
-                prop_assert_eq!(cluster.origin.open(), 0);
+                prop_assert_eq!(cluster.submitter.open(), 0);
                 for id in cluster.ids() {
                     prop_assert!(cluster.lasting(id) <= 1);
                     match cluster.settled[&id] {
@@ -132,7 +132,7 @@ macro_rules! properties {
                 capacities[0] = 3;
                 let mut cluster = Cluster::new(Plan { policy, heads, capacities, ..plan });
                 cluster.run(60_000.0);
-                prop_assert_eq!(cluster.origin.open(), 0, "none is forgotten");
+                prop_assert_eq!(cluster.submitter.open(), 0, "none is forgotten");
                 for id in cluster.ids() {
                     prop_assert!(cluster.lasting(id) <= 1);
                     prop_assert!(matches!(cluster.settled[&id], Settled::Started(..)));

@@ -2,8 +2,8 @@
 
 use fdn_core::{MebiBytes, MilliCpu, Resources};
 use fdn_scheduling::instance::{
-    Action, Demand, Fence, Global, GlobalSettings, NodeIndex, Refusal, Slots, Standing, Task,
-    TaskId, Term, ToGlobal, ToNode, ToOrigin,
+    Action, Demand, Fence, Global, GlobalSettings, NodeIndex, NodeReport, Refusal, Slots, Task,
+    TaskId, Term, ToGlobal, ToNode, ToSubmitter,
 };
 
 use super::cluster::ms;
@@ -39,8 +39,8 @@ fn placements<D: Demand>(actions: &[Action<D>]) -> Vec<(u64, u32, u64)> {
     actions.iter().filter_map(placement).collect()
 }
 
-fn standing<D>(node: u32, version: u64, free: D, seen: u64) -> Standing<D> {
-    Standing {
+fn report<D>(node: u32, version: u64, free: D, seen: u64) -> NodeReport<D> {
+    NodeReport {
         node: NodeIndex(node),
         version,
         free,
@@ -75,13 +75,13 @@ fn waiting_tasks_go_shortest_first_as_room_is_released() {
     for node in 0..2 {
         hears(
             &mut global_of_two,
-            ToGlobal::Notice(standing(node, 1, Slots(0), 0)),
+            ToGlobal::Notice(report(node, 1, Slots(0), 0)),
         );
     }
     for (id, remaining) in [(1, 9.0), (2, 3.0), (3, 5.0)] {
         assert_eq!(hears(&mut global_of_two, forward(id, remaining)), []);
     }
-    let notice = ToGlobal::Notice(standing(1, 2, Slots(2), 0));
+    let notice = ToGlobal::Notice(report(1, 2, Slots(2), 0));
     assert_eq!(hears(&mut global_of_two, notice), [(2, 1, 1), (3, 1, 2)]);
     assert_eq!(global_of_two.waiting(), 1);
 }
@@ -91,11 +91,11 @@ fn a_notice_that_has_not_seen_a_placement_does_not_hide_it() {
     let mut global = Global::new(&[Slots(2)], settings());
     let believed = |global: &Global<Slots>| global.believed(NodeIndex(0));
     assert_eq!(hears(&mut global, forward(1, 1.0)), [(1, 0, 1)]);
-    hears(&mut global, ToGlobal::Notice(standing(0, 5, Slots(2), 0)));
+    hears(&mut global, ToGlobal::Notice(report(0, 5, Slots(2), 0)));
     assert_eq!(believed(&global), Slots(1), "one is under way");
-    hears(&mut global, ToGlobal::Notice(standing(0, 6, Slots(1), 1)));
+    hears(&mut global, ToGlobal::Notice(report(0, 6, Slots(1), 1)));
     assert_eq!(believed(&global), Slots(1));
-    hears(&mut global, ToGlobal::Notice(standing(0, 4, Slots(2), 0)));
+    hears(&mut global, ToGlobal::Notice(report(0, 4, Slots(2), 0)));
     assert_eq!(believed(&global), Slots(1), "an older one comes late");
 }
 
@@ -119,7 +119,7 @@ fn a_bounce_corrects_the_view_and_the_task_goes_elsewhere() {
         leg: 3,
         ..task(1, Slots(1), 1.0)
     };
-    let bounce = ToGlobal::Bounce(back, standing(0, 7, Slots(0), 1));
+    let bounce = ToGlobal::Bounce(back, report(0, 7, Slots(0), 1));
     assert_eq!(hears(&mut global, bounce), [(1, 1, 1)]);
     assert_eq!(global.believed(NodeIndex(0)), Slots(0));
     assert_eq!(
@@ -140,7 +140,7 @@ fn a_task_that_fits_nowhere_does_not_keep_back_a_smaller_one() {
     let mut global = Global::new(&[vector(1000, 100)], settings());
     hears(
         &mut global,
-        ToGlobal::Notice(standing(0, 1, vector(500, 100), 0)),
+        ToGlobal::Notice(report(0, 1, vector(500, 100), 0)),
     );
     let large = ToGlobal::Forward(task(1, vector(800, 10), 1.0), Term(0));
     assert_eq!(hears(&mut global, large), []);
@@ -149,12 +149,12 @@ fn a_task_that_fits_nowhere_does_not_keep_back_a_smaller_one() {
     let too_large = ToGlobal::Forward(task(3, vector(10, 101), 1.0), Term(0));
     let mut actions = Vec::new();
     global.receive(ms(1.0), too_large, &mut actions);
-    let refused = ToOrigin::Refused {
+    let refused = ToSubmitter::Refused {
         id: TaskId(3),
         attempt: 1,
         refusal: Refusal::TooLarge,
     };
-    assert_eq!(actions, [Action::Origin(refused)]);
+    assert_eq!(actions, [Action::Submitter(refused)]);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn only_so_many_are_passed_over() {
         ..settings()
     };
     let mut global = Global::new(&[Slots(2)], tight);
-    hears(&mut global, ToGlobal::Notice(standing(0, 1, Slots(1), 0)));
+    hears(&mut global, ToGlobal::Notice(report(0, 1, Slots(1), 0)));
     for id in [1, 2] {
         let large = ToGlobal::Forward(task(id, Slots(2), 1.0), Term(0));
         assert_eq!(hears(&mut global, large), []);
@@ -185,14 +185,14 @@ fn the_bounds_refuse_with_their_reason_and_waiting_ends_with_the_deadline() {
         ..settings()
     };
     let mut global = Global::new(&[Slots(1)], tight);
-    hears(&mut global, ToGlobal::Notice(standing(0, 1, Slots(0), 0)));
+    hears(&mut global, ToGlobal::Notice(report(0, 1, Slots(0), 0)));
     let mut actions = Vec::new();
     for id in 1..4 {
         global.receive(ms(1.0), forward(id, 1.0), &mut actions);
     }
     global.receive(
         ms(1000.5),
-        ToGlobal::Notice(standing(0, 2, Slots(1), 0)),
+        ToGlobal::Notice(report(0, 2, Slots(1), 0)),
         &mut actions,
     );
     assert!(
@@ -202,7 +202,7 @@ fn the_bounds_refuse_with_their_reason_and_waiting_ends_with_the_deadline() {
     let refusals: Vec<(u64, Refusal)> = actions
         .iter()
         .filter_map(|action| match action {
-            Action::Origin(ToOrigin::Refused { id, refusal, .. }) => Some((id.0, *refusal)),
+            Action::Submitter(ToSubmitter::Refused { id, refusal, .. }) => Some((id.0, *refusal)),
             _ => None,
         })
         .collect();
@@ -217,7 +217,7 @@ fn the_bounds_refuse_with_their_reason_and_waiting_ends_with_the_deadline() {
 #[test]
 fn a_fence_takes_a_waiting_task_out() {
     let mut global = Global::new(&[Slots(1)], settings());
-    hears(&mut global, ToGlobal::Notice(standing(0, 1, Slots(0), 0)));
+    hears(&mut global, ToGlobal::Notice(report(0, 1, Slots(0), 0)));
     hears(&mut global, forward(1, 1.0));
     let fence = Fence {
         id: TaskId(1),
@@ -225,7 +225,7 @@ fn a_fence_takes_a_waiting_task_out() {
         deadline: ms(1000.0),
     };
     hears(&mut global, ToGlobal::Fence(fence));
-    let notice = ToGlobal::Notice(standing(0, 2, Slots(1), 0));
+    let notice = ToGlobal::Notice(report(0, 2, Slots(1), 0));
     assert_eq!(hears(&mut global, notice), []);
     assert_eq!(hears(&mut global, forward(1, 1.0)), []);
     assert_eq!(global.waiting(), 0);
@@ -239,17 +239,17 @@ fn a_lost_node_gets_nothing_and_breaks_what_was_placed_there() {
     assert_eq!(hears(&mut global, forward(2, 1.0)), [(2, 1, 1)]);
     let mut actions = Vec::new();
     global.receive(ms(2.0), forward(1, 1.0), &mut actions);
-    let broken = ToOrigin::Broken {
+    let broken = ToSubmitter::Broken {
         id: TaskId(1),
         attempt: 1,
     };
-    assert_eq!(actions, [Action::Origin(broken)]);
+    assert_eq!(actions, [Action::Submitter(broken)]);
     global.returned(NodeIndex(0));
     assert_eq!(
         hears(&mut global, forward(3, 1.0)),
         [],
         "it has not said what it has"
     );
-    let notice = ToGlobal::Notice(standing(0, 0, Slots(5), 0));
+    let notice = ToGlobal::Notice(report(0, 0, Slots(5), 0));
     assert_eq!(hears(&mut global, notice), [(3, 0, 2)]);
 }

@@ -1,8 +1,8 @@
 //! Another global scheduler takes over: message by message.
 
 use fdn_scheduling::instance::{
-    Action, Fence, Global, GlobalSettings, Node, NodeIndex, Origin, OriginSettings, Policy,
-    Settings, Settled, Slots, Standing, Task, TaskId, Term, ToGlobal, ToNode, ToOrigin,
+    Action, Fence, Global, GlobalSettings, Node, NodeIndex, NodeReport, Policy, Settings, Settled,
+    Slots, Submitter, SubmitterSettings, Task, TaskId, Term, ToGlobal, ToNode, ToSubmitter,
 };
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -33,14 +33,14 @@ fn settings() -> GlobalSettings {
 }
 
 fn broken() -> Action<Slots> {
-    Action::Origin(ToOrigin::Broken {
+    Action::Submitter(ToSubmitter::Broken {
         id: TaskId(1),
         attempt: 1,
     })
 }
 
-fn standing(version: u64, free: u32, term: Term, seen: u64) -> Standing<Slots> {
-    Standing {
+fn report(version: u64, free: u32, term: Term, seen: u64) -> NodeReport<Slots> {
+    NodeReport {
         node: NodeIndex(0),
         version,
         free: Slots(free),
@@ -63,9 +63,9 @@ fn a_new_one_places_nothing_until_nodes_have_said_what_is_free() {
     assert_eq!(global.believed(NodeIndex(0)), Slots(0));
     assert_eq!(hears(&mut global, ToGlobal::Forward(task(1), NEW)), []);
     assert_eq!(global.waiting(), 1, "a node is large enough for it");
-    let old = ToGlobal::Notice(standing(7, 2, Term(0), 9));
+    let old = ToGlobal::Notice(report(7, 2, Term(0), 9));
     assert_eq!(hears(&mut global, old), [], "that was meant for another");
-    let notice = ToGlobal::Notice(standing(7, 2, NEW, 0));
+    let notice = ToGlobal::Notice(report(7, 2, NEW, 0));
     let placed = Action::Node(NodeIndex(0), ToNode::Place(task(2), NEW, 1));
     assert_eq!(hears(&mut global, notice), [placed]);
     assert_eq!(global.believed(NodeIndex(0)), Slots(1), "one is under way");
@@ -74,9 +74,9 @@ fn a_new_one_places_nothing_until_nodes_have_said_what_is_free() {
 #[test]
 fn what_was_sent_to_another_one_is_not_decided_again() {
     let mut global = Global::take_over(&[Slots(2)], NEW, settings());
-    hears(&mut global, ToGlobal::Notice(standing(1, 2, NEW, 0)));
+    hears(&mut global, ToGlobal::Notice(report(1, 2, NEW, 0)));
     assert_eq!(hears(&mut global, ToGlobal::Forward(task(1), Term(0))), []);
-    let bounce = ToGlobal::Bounce(task(3), standing(9, 0, Term(0), 4));
+    let bounce = ToGlobal::Bounce(task(3), report(9, 0, Term(0), 4));
     assert_eq!(hears(&mut global, bounce), []);
     assert_eq!((global.waiting(), global.remembered()), (0, 0));
     assert_eq!(global.believed(NodeIndex(0)), Slots(2));
@@ -123,7 +123,7 @@ fn a_node_tells_a_new_one_how_it_stands_at_once() {
     assert_eq!(one.poll(0.1), [], "nothing has changed");
     one.node.headed(NEW);
     assert_eq!(one.node.next_timer(), Some(ms(0.0)));
-    let told = [Action::Global(ToGlobal::Notice(standing(0, 2, NEW, 0)))];
+    let told = [Action::Global(ToGlobal::Notice(report(0, 2, NEW, 0)))];
     assert_eq!(one.poll(0.1), told);
     one.node.headed(Term(0));
     one.node.headed(NEW);
@@ -166,37 +166,33 @@ fn a_placement_of_the_one_before_counts_unless_it_was_fenced() {
     };
     let started = one.hears(2.0, ToNode::Place(other, Term(0), 9));
     assert!(matches!(started[0], Action::Start { .. }));
-    assert_eq!(
-        one.node.standing().seen,
-        0,
-        "of the new one it has seen none"
-    );
+    assert_eq!(one.node.report().seen, 0, "of the new one it has seen none");
     // The first word from a new one may be a placement.
     let third = Task {
         id: TaskId(3),
         ..task(2)
     };
     let bounced = one.hears(3.0, ToNode::Place(third, Term(2), 1));
-    let [Action::Global(ToGlobal::Bounce(_, standing))] = bounced[..] else {
+    let [Action::Global(ToGlobal::Bounce(_, report))] = bounced[..] else {
         panic!("{bounced:?}");
     };
-    assert_eq!((standing.term, standing.seen), (Term(2), 1));
+    assert_eq!((report.term, report.seen), (Term(2), 1));
 }
 
 #[test]
 fn the_origin_fences_what_it_had_sent_to_the_one_before() {
-    let central = OriginSettings {
+    let central = SubmitterSettings {
         central: true,
         open: 8,
-        ..OriginSettings::for_round_trip(ms(1.0))
+        ..SubmitterSettings::for_round_trip(ms(1.0))
     };
-    let mut origin = Origin::new(1, TaskId(1), central);
+    let mut submitter = Submitter::new(1, TaskId(1), central);
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let (mut actions, mut settled) = (Vec::new(), Vec::new());
-    let id = origin.submit(ms(0.0), Slots(1), ms(5.0), &mut rng, &mut actions);
+    let id = submitter.submit(ms(0.0), Slots(1), ms(5.0), &mut rng, &mut actions);
     assert_eq!(id, Ok(TaskId(1)));
     actions.clear();
-    origin.headed(ms(1.0), NEW, &mut rng, &mut actions, &mut settled);
+    submitter.headed(ms(1.0), NEW, &mut rng, &mut actions, &mut settled);
     let fences = |action: &Action<Slots>| {
         matches!(
             action,
@@ -209,14 +205,14 @@ fn the_origin_fences_what_it_had_sent_to_the_one_before() {
     );
     actions.clear();
     for by in [Some(NodeIndex(0)), None] {
-        let fenced = ToOrigin::Fenced {
+        let fenced = ToSubmitter::Fenced {
             id: TaskId(1),
             attempt: 1,
             by,
             started: false,
         };
         assert_eq!(
-            origin.receive(ms(2.0), fenced, &mut rng, &mut actions),
+            submitter.receive(ms(2.0), fenced, &mut rng, &mut actions),
             None
         );
     }
@@ -224,12 +220,12 @@ fn the_origin_fences_what_it_had_sent_to_the_one_before() {
         panic!("{actions:?}");
     };
     assert_eq!((task.attempt, task.leg), (2, 0));
-    let started = ToOrigin::Started {
+    let started = ToSubmitter::Started {
         id: TaskId(1),
         attempt: 2,
         by: NodeIndex(0),
     };
-    let end = origin.receive(ms(3.0), started, &mut rng, &mut actions);
+    let end = submitter.receive(ms(3.0), started, &mut rng, &mut actions);
     assert_eq!(end, Some(Settled::Started(TaskId(1), NodeIndex(0))));
     assert_eq!(settled, []);
 }

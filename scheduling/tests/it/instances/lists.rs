@@ -3,8 +3,8 @@
 use fdn_core::{MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::commit::{Choice, List, PreScheduler, Ties, View, Wanted};
 use fdn_scheduling::instance::{
-    Action, ByRoom, Fence, Global, GlobalSettings, ListSettings, NodeIndex, Standing, Task, TaskId,
-    Term, ToGlobal, ToNode, ToOrigin, Verdict,
+    Action, ByRoom, Fence, Global, GlobalSettings, ListSettings, NodeIndex, NodeReport, Task,
+    TaskId, Term, ToGlobal, ToNode, ToSubmitter, Verdict,
 };
 use proptest::prelude::*;
 use rand::SeedableRng;
@@ -77,14 +77,14 @@ impl One {
     }
 
     fn notice(&mut self, node: u32, version: u64, free: Resources, seen: u64) {
-        let standing = Standing {
+        let report = NodeReport {
             node: NodeIndex(node),
             version,
             free,
             term: Term(0),
             seen,
         };
-        let message = ToGlobal::Notice(standing);
+        let message = ToGlobal::Notice(report);
         self.global
             .receive(ms(self.now), message, &mut self.actions);
     }
@@ -263,7 +263,7 @@ fn a_task_that_is_fenced_or_expires_while_it_is_out_is_not_placed() {
     let list = two.list(&wanted, true);
     two.now = 5000.5;
     assert_eq!(two.commit(&list), Verdict::Gone);
-    let refused = |action: &Action<Resources>| matches!(action, Action::Origin(ToOrigin::Refused { id, .. }) if *id == TaskId(2));
+    let refused = |action: &Action<Resources>| matches!(action, Action::Submitter(ToSubmitter::Refused { id, .. }) if *id == TaskId(2));
     assert!(two.actions.iter().any(refused));
     assert_eq!(two.global.waiting(), 0);
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fdn_core::Resources;
 use fdn_scheduling::commit::{Choice, List, Look, PreScheduler, Ties, Version, View};
 use fdn_scheduling::instance::{
-    Action, ByRoom, Fence, Global, NodeIndex, Standing, TaskId, Term, ToGlobal, ToNode,
+    Action, ByRoom, Fence, Global, NodeIndex, NodeReport, TaskId, Term, ToGlobal, ToNode,
 };
 use proptest::prelude::*;
 use rand::SeedableRng;
@@ -167,14 +167,14 @@ impl World {
         model.version += 1;
         model.reported = free;
         model.unseen.retain(|serial, _| *serial > seen);
-        let standing = Standing {
+        let report = NodeReport {
             node: NodeIndex(node),
             version: model.version,
             free,
             term: Term(0),
             seen,
         };
-        self.hears(ToGlobal::Notice(standing));
+        self.hears(ToGlobal::Notice(report));
     }
 
     fn check(&mut self) {

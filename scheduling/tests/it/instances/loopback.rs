@@ -147,7 +147,7 @@ impl Loopback {
                     {
                     }
                 }
-                Action::Origin(_) => {}
+                Action::Submitter(_) => {}
             }
         }
         self.actions.clear();

@@ -7,5 +7,5 @@ mod heads;
 mod lists;
 mod lists_late;
 mod oracle;
-mod origin;
 mod protocol;
+mod submitter;

@@ -73,7 +73,7 @@ impl Instant {
                     self.global.receive(self.now, message, actions);
                     while self.global.has_work() && self.global.decide(self.now, actions) {}
                 }
-                Action::Origin(_) => {}
+                Action::Submitter(_) => {}
             }
             under_way.extend(actions.drain(..));
         }

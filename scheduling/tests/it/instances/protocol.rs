@@ -3,7 +3,7 @@
 use fdn_core::Millis;
 use fdn_scheduling::instance::{
     Action, Fence, Limits, Load, Node, NodeIndex, Policy, Probe, Refusal, Settings, Slots, Stage,
-    Task, TaskId, Term, ToGlobal, ToNode, ToOrigin,
+    Task, TaskId, Term, ToGlobal, ToNode, ToSubmitter,
 };
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -91,7 +91,7 @@ fn probe(id: u64) -> Probe<Slots> {
 }
 
 fn started(id: u64) -> Action<Slots> {
-    Action::Origin(ToOrigin::Started {
+    Action::Submitter(ToSubmitter::Started {
         id: TaskId(id),
         attempt: 1,
         by: NodeIndex(0),
@@ -254,11 +254,11 @@ fn a_node_without_room_bounces_a_placement_and_says_how_it_stands() {
     let placed = one.hears(0.0, ToNode::Place(leg(1, 2), Term(0), 7));
     assert!(is_start(&placed[0], 1, Stage::Global));
     let bounced = one.hears(1.0, ToNode::Place(leg(2, 2), Term(0), 8));
-    let [Action::Global(ToGlobal::Bounce(task, standing))] = bounced[..] else {
+    let [Action::Global(ToGlobal::Bounce(task, report))] = bounced[..] else {
         panic!("{bounced:?}");
     };
     assert_eq!(task, leg(2, 3));
-    assert_eq!((standing.free, standing.seen), (Slots(0), 8));
+    assert_eq!((report.free, report.seen), (Slots(0), 8));
     // The global scheduler may place it here again; a repetition of the first time must not start it.
     let Action::Start { running, .. } = placed[0] else {
         panic!("{placed:?}");
@@ -282,7 +282,7 @@ fn nothing_starts_after_its_deadline_or_behind_a_fence() {
         deadline: ms(1000.0),
     };
     let fenced = |id, started| {
-        [Action::Origin(ToOrigin::Fenced {
+        [Action::Submitter(ToSubmitter::Fenced {
             id: TaskId(id),
             attempt: 1,
             by: Some(NodeIndex(0)),
@@ -346,14 +346,14 @@ fn re_probing_asks_on_until_it_gives_up() {
     one.reply(1.0, 1, a, false);
     let [c, d] = asked(&one.reply(1.0, 1, b, false));
     one.reply(2.0, 1, c, false);
-    let refused = ToOrigin::Refused {
+    let refused = ToSubmitter::Refused {
         id: TaskId(1),
         attempt: 1,
         refusal: Refusal::NoRoom,
     };
-    assert_eq!(one.reply(2.0, 1, d, false), [Action::Origin(refused)]);
+    assert_eq!(one.reply(2.0, 1, d, false), [Action::Submitter(refused)]);
     let again = one.hears(3.0, ToNode::Submit(task(1)));
-    assert_eq!(again, [Action::Origin(refused)]);
+    assert_eq!(again, [Action::Submitter(refused)]);
 }
 
 #[test]
@@ -399,13 +399,13 @@ fn a_lost_node_counts_as_a_no_and_breaks_what_was_passed_to_it() {
     one.reply(4.0, 2, third, true);
     one.node
         .lost(ms(5.0), third, &mut one.rng, &mut one.actions);
-    let broken = ToOrigin::Broken {
+    let broken = ToSubmitter::Broken {
         id: TaskId(2),
         attempt: 1,
     };
     assert_eq!(
         one.hears(6.0, ToNode::Submit(task(2))),
-        [Action::Origin(broken)]
+        [Action::Submitter(broken)]
     );
 }
 
@@ -424,14 +424,14 @@ fn at_its_bounds_a_node_refuses_or_goes_on_without_asking() {
     asked(&one.hears(0.0, ToNode::Submit(task(1))));
     let forward = [Action::Global(ToGlobal::Forward(leg(2, 1), Term(0)))];
     assert_eq!(one.hears(0.0, ToNode::Submit(task(2))), forward);
-    let refused = ToOrigin::Refused {
+    let refused = ToSubmitter::Refused {
         id: TaskId(3),
         attempt: 1,
         refusal: Refusal::MemoryFull,
     };
     assert_eq!(
         one.hears(0.0, ToNode::Submit(task(3))),
-        [Action::Origin(refused)]
+        [Action::Submitter(refused)]
     );
     assert_eq!(one.node.remembered(), 2);
     // A second after the deadline both are forgotten.
@@ -457,7 +457,7 @@ fn changes_are_gathered_before_the_centre_is_told_and_repeated_from_time_to_time
         }
         one.node.poll(ms(now), &mut one.rng, &mut one.actions);
         let all = one.actions.drain(..).filter_map(|action| match action {
-            Action::Global(ToGlobal::Notice(standing)) => Some((standing.version, standing.free.0)),
+            Action::Global(ToGlobal::Notice(report)) => Some((report.version, report.free.0)),
             _ => None,
         });
         all.collect::<Vec<_>>()

@@ -1,9 +1,9 @@
 //! The scheduler of invocations: worked examples, a slow oracle that shares no code with it, properties, limits.
 
+mod admission_queue;
 mod amount;
 mod checker;
 mod examples;
-mod gate;
 mod histogram;
 mod limits;
 mod naive;

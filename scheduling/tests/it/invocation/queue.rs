@@ -142,6 +142,6 @@ fn a_full_queue_refuses_and_stays_as_it_is() {
 }
 
 #[test]
-fn a_waiting_invocation_takes_48_octets() {
-    assert_eq!(Queue::OCTETS_EACH, 48);
+fn a_waiting_invocation_takes_48_bytes() {
+    assert_eq!(Queue::BYTES_EACH, 48);
 }

@@ -1,8 +1,8 @@
 //! A scaler beside the keep-alive policy: what either wants is kept.
 
 use fdn_scheduling::invocation::{
-    Action, Doing, Fixed, FunctionIndex, Gdsf, Histogram, HistogramSettings, KeepAlive, Lru,
-    Refusal, Settings, Standing, Why,
+    Action, Doing, Fixed, FunctionIndex, FunctionState, Gdsf, Histogram, HistogramSettings,
+    KeepAlive, Lru, Refusal, Settings, Why,
 };
 use fdn_scheduling::scale::{Decision, Size};
 use proptest::prelude::*;
@@ -29,10 +29,10 @@ fn stop(stop: u32) -> Decision {
     }
 }
 
-fn standing(world: &World) -> Standing {
+fn standing(world: &World) -> FunctionState {
     world
         .scheduler
-        .standing(FunctionIndex::new(0))
+        .function_state(FunctionIndex::new(0))
         .expect("registered")
 }
 
@@ -110,9 +110,9 @@ fn what_the_policy_lets_go_stays_until_the_scaler_has_too_many() {
     world.scale(0, stop(1));
     assert_eq!(
         standing(&world),
-        Standing {
+        FunctionState {
             kept: 0,
-            ..Standing::default()
+            ..FunctionState::default()
         }
     );
     let why = |action: &Action| {
@@ -199,7 +199,7 @@ fn a_histogram_that_would_load_again_keeps_what_is_still_there() {
 fn a_function_that_is_not_known_is_not_scaled() {
     let mut world = world(Box::new(Lru), 4);
     let unknown = FunctionIndex::new(7);
-    assert_eq!(world.scheduler.standing(unknown), None);
+    assert_eq!(world.scheduler.function_state(unknown), None);
     let refused = world
         .scheduler
         .scale(ms(0.0), unknown, start(1), &mut Vec::new());
@@ -249,7 +249,7 @@ proptest! {
             prop_assert!(loaded == 0 || world.scheduler.waiting() == 0);
             world.run_until(world.now + f64::from(wait));
             for function in 0..profiles.len() {
-                let found = world.scheduler.standing(FunctionIndex::new(function)).expect("registered");
+                let found = world.scheduler.function_state(FunctionIndex::new(function)).expect("registered");
                 prop_assert_eq!((found.size, found.executing), counted(&world, function));
             }
         }

@@ -86,7 +86,7 @@ fn tasks_come_in_topological_order_with_the_data_that_passes_between_them() {
         [1500.0, 2000.0, 0.0, 3000.0].map(Millis::new)
     );
     let memory = |at| dag.task(TaskIndex::new(at)).demand.memory_mib.get();
-    // One octet more than a MiB is two.
+    // One byte more than a MiB is two.
     assert_eq!([0, 1, 2, 3].map(memory), [2, 0, 0, 2]);
 }
 
@@ -188,7 +188,7 @@ fn amounts_that_are_none_are_named_with_their_path() {
         (
             "/workflow/execution/tasks/0/memoryInBytes",
             json!(-1),
-            "workflow.execution.tasks[0].memoryInBytes: -1; expected octets, 0 or more",
+            "workflow.execution.tasks[0].memoryInBytes: -1; expected bytes, 0 or more",
         ),
         (
             "/workflow/execution/tasks/0/runtimeInSeconds",

@@ -19,7 +19,7 @@ export function Tenants() {
     { id: "name", header: "Tenant", width: "minmax(9rem, 1.4fr)", sort: (each) => each.name, cell: (each) => <span className="row-tight"><button type="button" className="link strong" onClick={() => void navigate({ to: ".", search: (before: Search) => ({ ...before, tenant: each.name, tab: undefined, q: undefined }) })}>{each.name}</button>{each.suspended_at !== null && each.suspended_at !== undefined && <Badge tone="warn" dot>suspended</Badge>}</span> },
     { id: "apps", header: "Apps", width: "5rem", number: true, sort: (each) => each.apps, cell: (each) => count(each.apps) },
     { id: "members", header: "Members", width: "6rem", number: true, sort: (each) => each.members, cell: (each) => count(each.members), from: 520 },
-    { id: "storage", header: "Storage", width: "minmax(9rem, 1fr)", sort: (each) => each.storage.octets, cell: (each) => <Storage tenant={each} />, from: 760 },
+    { id: "storage", header: "Storage", width: "minmax(9rem, 1fr)", sort: (each) => each.storage.bytes, cell: (each) => <Storage tenant={each} />, from: 760 },
     { id: "since", header: "Since", width: "7rem", sort: (each) => each.created_at, cell: (each) => (each.created_at === 0 ? <span className="faint">the beginning</span> : <Ago at={each.created_at} />), from: 900 },
     {
       id: "act", header: "", width: "11rem", number: true,
@@ -49,8 +49,8 @@ export function Tenants() {
 }
 
 function Storage({ tenant: { name, storage } }: { tenant: Tenant }) {
-  const share = storage.octets_limit === 0 ? 0 : storage.octets / storage.octets_limit;
-  return <div className="stack-s" style={{ gap: 4 }}><span className="small">{bytes(storage.octets)} of {bytes(storage.octets_limit)}</span><Bar share={share} label={`${name} uses ${percent(share)} of its storage`} tone={share > 0.9 ? "bad" : "good"} /></div>;
+  const share = storage.bytes_limit === 0 ? 0 : storage.bytes / storage.bytes_limit;
+  return <div className="stack-s" style={{ gap: 4 }}><span className="small">{bytes(storage.bytes)} of {bytes(storage.bytes_limit)}</span><Bar share={share} label={`${name} uses ${percent(share)} of its storage`} tone={share > 0.9 ? "bad" : "good"} /></div>;
 }
 
 function useSuspend() {

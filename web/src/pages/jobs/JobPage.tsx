@@ -128,14 +128,14 @@ function Ran({ attempt }: { attempt: Attempt }) {
 function Result({ job }: { job: Job }) {
   const result = useQuery(resultQuery(job.id));
   return (
-    <Card title="Result" actions={result.data === undefined ? undefined : <span className="muted small">{result.data.type}, {bytes(result.data.octets.byteLength)}</span>}>
+    <Card title="Result" actions={result.data === undefined ? undefined : <span className="muted small">{result.data.type}, {bytes(result.data.bytes.byteLength)}</span>}>
       <Loaded query={result}>
-        {({ octets, type }) => {
-          const text = textOf(octets);
+        {({ bytes, type }) => {
+          const text = textOf(bytes);
           return (
             <div className="stack-s">
               {text === null ? <p className="muted">It is no text.</p> : <Code text={text === "" ? "(empty)" : text.slice(0, 100_000)} label="result" wrap maxHeight="24rem" />}
-              <div><SaveLink octets={octets} type={type} name={`${job.id}.result`} label="Save the result" /></div>
+              <div><SaveLink bytes={bytes} type={type} name={`${job.id}.result`} label="Save the result" /></div>
             </div>
           );
         }}

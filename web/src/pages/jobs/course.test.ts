@@ -23,7 +23,7 @@ it("takes states from the address only if they are some", () => {
   expect(stateOf("nonsense")).toBeUndefined();
 });
 
-it("reads texts, and leaves octets alone", () => {
+it("reads texts, and leaves bytes alone", () => {
   expect(textOf(new TextEncoder().encode("grüß").buffer)).toBe("grüß");
   expect(textOf(new Uint8Array([0xff, 0xfe]).buffer)).toBeNull();
   expect(textOf(new Uint8Array([65, 0]).buffer)).toBeNull();

@@ -99,10 +99,10 @@ export function stateOf(text: string): JobState | undefined {
   return STATES.find((state) => state === text);
 }
 
-/** An answer as text, or `null` when its octets are none. */
-export function textOf(octets: ArrayBuffer): string | null {
+/** An answer as text, or `null` when its bytes are none. */
+export function textOf(bytes: ArrayBuffer): string | null {
   try {
-    const text = new TextDecoder("utf-8", { fatal: true }).decode(octets);
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
     return text.includes("\u0000") ? null : text;
   } catch {
     return null;

@@ -35,7 +35,7 @@ export const resultQuery = (job: string) => queryOptions({
   queryKey: ["jobs", "result", job],
   queryFn: async () => {
     const { data, response } = await api.GET("/v1/jobs/{job}/result", { params: { path: { job } }, parseAs: "arrayBuffer" });
-    return { octets: data ?? new ArrayBuffer(0), type: response.headers.get("content-type") ?? "application/octet-stream" };
+    return { bytes: data ?? new ArrayBuffer(0), type: response.headers.get("content-type") ?? "application/octet-stream" };
   },
   staleTime: Infinity,
 });

@@ -10,7 +10,7 @@
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use super::*;
-use crate::head::{Ballot, Deed, Election, Epoch, LeaseView};
+use crate::head::{Ballot, Election, ElectionAction, Epoch, LeaseView};
 
 /// A round, in milliseconds.
 const ROUND: f64 = 100.0;
@@ -126,7 +126,7 @@ impl State {
             self.nodes[*at].members.tick(self.now, &mut changes);
             self.changed(*at, &changes);
         }
-        let said: Vec<Vec<Deed>> = live.iter().map(|at| self.elects(*at)).collect();
+        let said: Vec<Vec<ElectionAction>> = live.iter().map(|at| self.elects(*at)).collect();
         for from in &live {
             for to in live.iter().filter(|to| *to != from) {
                 if self.open(directions, *from, *to) {
@@ -137,8 +137,8 @@ impl State {
             }
         }
         // As in production, where what is to be said of heads goes out at the end of a turn, after its pings.
-        for (at, deeds) in live.iter().zip(said) {
-            self.does(*at, deeds, directions);
+        for (at, election_actions) in live.iter().zip(said) {
+            self.does(*at, election_actions, directions);
         }
     }
 
@@ -185,49 +185,54 @@ impl State {
         let key = self.nodes[from].me.key;
         let node = &self.nodes[to];
         if self.has_elections && node.members.is_joined() {
-            let mut deeds = Vec::new();
-            self.elections[to].told(self.now, key, known, &node.members, &mut deeds);
-            self.does(to, deeds, directions);
+            let mut election_actions = Vec::new();
+            self.elections[to].told(self.now, key, known, &node.members, &mut election_actions);
+            self.does(to, election_actions, directions);
         }
     }
 
     /// Whether somebody stands for election, and says so.
-    fn elects(&mut self, at: usize) -> Vec<Deed> {
+    fn elects(&mut self, at: usize) -> Vec<ElectionAction> {
         let node = &self.nodes[at];
-        let mut deeds = Vec::new();
+        let mut election_actions = Vec::new();
         if self.has_elections && node.members.is_joined() {
-            self.elections[at].tick(self.now, &node.members, LeaseView::Away, &mut deeds);
+            self.elections[at].tick(
+                self.now,
+                &node.members,
+                LeaseView::Away,
+                &mut election_actions,
+            );
         }
-        deeds
+        election_actions
     }
 
     fn ballot(&mut self, from: usize, to: usize, ballot: Ballot, directions: u32) {
         let key = self.nodes[from].me.key;
         let node = &self.nodes[to];
         if node.alive && node.members.is_joined() && self.open(directions, from, to) {
-            let mut deeds = Vec::new();
-            self.elections[to].receive(self.now, key, ballot, &node.members, &mut deeds);
-            self.does(to, deeds, directions);
+            let mut election_actions = Vec::new();
+            self.elections[to].receive(self.now, key, ballot, &node.members, &mut election_actions);
+            self.does(to, election_actions, directions);
         }
     }
 
-    fn does(&mut self, at: usize, deeds: Vec<Deed>, directions: u32) {
-        for deed in deeds {
-            match deed {
-                Deed::Tell(ballot) => {
+    fn does(&mut self, at: usize, election_actions: Vec<ElectionAction>, directions: u32) {
+        for action in election_actions {
+            match action {
+                ElectionAction::Tell(ballot) => {
                     for to in (0..self.nodes.len()).filter(|to| *to != at) {
                         self.ballot(at, to, ballot, directions);
                     }
                 }
-                Deed::Answer(key, ballot) => {
+                ElectionAction::Answer(key, ballot) => {
                     if let Some(to) = self.nodes.iter().position(|node| node.me.key == key) {
                         self.ballot(at, to, ballot, directions);
                     }
                 }
-                Deed::Changed(epoch, Some(head)) => {
+                ElectionAction::Changed(epoch, Some(head)) => {
                     self.elected.entry(epoch).or_default().insert(head);
                 }
-                Deed::Changed(_, None) => {}
+                ElectionAction::Changed(_, None) => {}
             }
         }
     }

@@ -10,18 +10,18 @@ use super::*;
 
 fn tar_of(entries: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let mut builder = Builder::new(Vec::new());
-    for (name, octets) in entries {
-        let mut header = plain(octets.len() as u64);
+    for (name, bytes) in entries {
+        let mut header = plain(bytes.len() as u64);
         builder
-            .append_data(&mut header, name, octets.as_slice())
+            .append_data(&mut header, name, bytes.as_slice())
             .unwrap();
     }
     builder.into_inner().unwrap()
 }
 
-fn file_of(octets: &[u8]) -> NamedTempFile {
+fn file_of(bytes: &[u8]) -> NamedTempFile {
     let mut file = NamedTempFile::new().unwrap();
-    file.write_all(octets).unwrap();
+    file.write_all(bytes).unwrap();
     file
 }
 
@@ -31,8 +31,8 @@ fn config(architecture: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-fn blob_name(octets: &[u8]) -> (String, String) {
-    let digest = fdn_core::Digest::of(octets);
+fn blob_name(bytes: &[u8]) -> (String, String) {
+    let digest = fdn_core::Digest::of(bytes);
     (digest.to_string(), format!("blobs/sha256/{}", digest.hex()))
 }
 
@@ -90,8 +90,8 @@ fn names_and_manifest(archive: &[u8]) -> (BTreeSet<String>, Vec<DockerImage>) {
     (names, images)
 }
 
-fn rewritten(octets: &[u8]) -> (BTreeSet<String>, Vec<DockerImage>) {
-    let file = file_of(octets);
+fn rewritten(bytes: &[u8]) -> (BTreeSet<String>, Vec<DockerImage>) {
+    let file = file_of(bytes);
     let plan = plan(file.path(), UNFOLDED).unwrap();
     let mut out = Vec::new();
     rewrite(
@@ -116,8 +116,8 @@ fn names_inside_an_archive_are_replaced_by_ours() {
 
 #[test]
 fn an_oci_layout_becomes_an_archive_with_the_image_of_this_processor() {
-    let octets = layout(&["s390x", architecture()]);
-    let (names, images) = rewritten(&octets);
+    let bytes = layout(&["s390x", architecture()]);
+    let (names, images) = rewritten(&bytes);
     assert!(names.contains("manifest.json") && !names.contains("index.json"));
     let (_, expected) = blob_name(&config(architecture()));
     assert_eq!(images[0].config, expected);
@@ -144,7 +144,7 @@ fn what_cannot_be_used_is_named() {
             ("manifest.json", manifest.to_string().into_bytes()),
         ])
     };
-    for (octets, expected) in [
+    for (bytes, expected) in [
         (b"no tar file at all".repeat(100), "not a tar file"),
         (
             tar_of(&[("readme", b"hello".to_vec())]),
@@ -155,7 +155,7 @@ fn what_cannot_be_used_is_named() {
         (saved(&[], "s390x"), "linux/s390x"),
         (layout(&["s390x", "riscv64"]), "none of its images"),
     ] {
-        let file = file_of(&octets);
+        let file = file_of(&bytes);
         let error = plan(file.path(), UNFOLDED).unwrap_err().to_string();
         assert!(error.contains(expected), "{expected}: {error}");
     }

@@ -41,7 +41,7 @@ pub(crate) async fn bodies_stream_in_both_directions(subject: &dyn Subject) {
     let pieces = futures::stream::poll_fn(move |cx| {
         receiver
             .poll_recv(cx)
-            .map(|piece| piece.map(|octets| Ok::<_, BoxError>(Frame::data(octets))))
+            .map(|piece| piece.map(|bytes| Ok::<_, BoxError>(Frame::data(bytes))))
     });
     let request = http::Request::post("/echo")
         .body(StreamBody::new(pieces).boxed_unsync())

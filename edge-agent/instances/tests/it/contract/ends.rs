@@ -83,7 +83,7 @@ pub(crate) async fn output_is_bounded(subject: &dyn Subject) {
     let limits = LogLimits {
         line: 40,
         lines: 10,
-        octets: 300,
+        bytes: 300,
     };
     let running = Running::with(subject, Program::Print, |spec| spec.logs = limits).await;
     ask(&*running.instance, "/print/500").await;

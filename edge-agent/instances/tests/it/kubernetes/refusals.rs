@@ -37,9 +37,9 @@ async fn refused(runtime: &KubernetesRuntime, spec: StartSpec) -> StartError {
 async fn an_archive_is_refused_with_what_to_do_and_runs_from_a_repository() {
     let pods = Pods::new().await;
     let path = fdn_testkit::docker::oci_image("for a registry");
-    let octets = std::fs::read(&path).expect("the archive was written");
+    let bytes = std::fs::read(&path).expect("the archive was written");
     let archive = Image {
-        digest: fdn_core::Digest::of(&octets),
+        digest: fdn_core::Digest::of(&bytes),
         source: ImageSource::Archive { path },
     };
     let without = runtime(&pods, |_| {}).await;

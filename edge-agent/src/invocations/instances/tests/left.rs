@@ -19,12 +19,12 @@ fn stubborn(arrived: &Arc<Notify>, answers: &Arc<Notify>) -> FakeProgram {
 }
 
 /// A call that is given up while its instance works on it.
-async fn given_up(mut seat: Seat, arrived: &Notify) {
+async fn given_up(mut in_flight: InFlight, arrived: &Notify) {
     tokio::select! {
-        answer = seat.call(request()) => panic!("{answer:?}"),
+        answer = in_flight.call(request()) => panic!("{answer:?}"),
         () = arrived.notified() => {}
     }
-    assert!(seat.is_worked_on());
+    assert!(in_flight.is_worked_on());
 }
 
 #[tokio::test]
@@ -32,18 +32,18 @@ async fn a_place_is_given_back_when_the_instance_has_let_go_of_the_call() {
     let rig = rig(InstanceSettings::default()).await;
     let (arrived, answers) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     // There is no room for a second one.
-    let lane = rig.lane("stubborn", stubborn(&arrived, &answers), 60);
-    let seat = rig.seat(&lane).await.expect("started");
-    let first = seat.instance();
-    given_up(seat, &arrived).await;
-    assert_eq!(lane.counts().running, 1, "it works on it");
-    let mut next = Box::pin(rig.seat(&lane));
+    let queue = rig.queue("stubborn", stubborn(&arrived, &answers), 60);
+    let in_flight = rig.in_flight(&queue).await.expect("started");
+    let first = in_flight.instance();
+    given_up(in_flight, &arrived).await;
+    assert_eq!(queue.counts().running, 1, "it works on it");
+    let mut next = Box::pin(rig.in_flight(&queue));
     assert!(next.as_mut().now_or_never().is_none(), "its place is taken");
     answers.notify_one();
     let next = next.await.expect("the place is free");
     assert_eq!((next.instance(), rig.engine.starts()), (first, 1));
     drop(next);
-    assert_eq!(lane.counts().running, 0);
+    assert_eq!(queue.counts().running, 0);
 }
 
 #[tokio::test]
@@ -54,13 +54,13 @@ async fn an_instance_that_works_on_for_longer_than_it_may_is_replaced() {
     };
     let rig = rig(settings).await;
     let (arrived, answers) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let lane = rig.lane("stubborn", stubborn(&arrived, &answers), 60);
+    let queue = rig.queue("stubborn", stubborn(&arrived, &answers), 60);
     let until = Instant::now() + Duration::from_millis(20);
-    let mut seat = rig.seat(&lane).await.expect("started");
-    let first = seat.instance();
-    seat.until = until;
-    given_up(seat, &arrived).await;
-    let next = rig.seat(&lane).await.expect("another one");
+    let mut in_flight = rig.in_flight(&queue).await.expect("started");
+    let first = in_flight.instance();
+    in_flight.until = until;
+    given_up(in_flight, &arrived).await;
+    let next = rig.in_flight(&queue).await.expect("another one");
     assert!(next.instance() != first && rig.engine.starts() == 2);
     fdn_testkit::wait::until("the end of the first", async || {
         let alive = rig.engine.alive().len();

@@ -16,12 +16,12 @@ fn within(limit: DurationMs) -> InstanceSettings {
     }
 }
 
-/// A lane whose one instance has served a call and is paused.
-async fn asleep(rig: &Rig) -> (InstanceLane, fdn_core::InstanceId) {
-    let lane = rig.lane("hello", FakeProgram::text("hi"), 10);
-    let id = rig.seat(&lane).await.expect("started").instance();
+/// A queue whose one instance has served a call and is paused.
+async fn asleep(rig: &Rig) -> (InstanceQueue, fdn_core::InstanceId) {
+    let queue = rig.queue("hello", FakeProgram::text("hi"), 10);
+    let id = rig.in_flight(&queue).await.expect("started").instance();
     until_paused(rig).await;
-    (lane, id)
+    (queue, id)
 }
 
 async fn until_paused(rig: &Rig) {
@@ -37,12 +37,15 @@ async fn until_paused(rig: &Rig) {
 #[tokio::test]
 async fn an_idle_instance_is_paused_and_woken_for_the_next_call() {
     let rig = rig(settings()).await;
-    let (lane, id) = asleep(&rig).await;
+    let (queue, id) = asleep(&rig).await;
     for _ in 0..3 {
         until_paused(&rig).await;
-        let mut seat = rig.seat(&lane).await.expect("woken");
-        assert_eq!(seat.instance(), id);
-        assert_eq!(seat.call(request()).await.expect("an answer").status(), 200);
+        let mut in_flight = rig.in_flight(&queue).await.expect("woken");
+        assert_eq!(in_flight.instance(), id);
+        assert_eq!(
+            in_flight.call(request()).await.expect("an answer").status(),
+            200
+        );
     }
     assert_eq!(rig.engine.starts(), 1);
 }
@@ -53,16 +56,19 @@ async fn one_that_fails_to_wake_or_hangs_is_replaced_and_the_call_goes_elsewhere
         // Who hangs is waited for, and who does not has to be paused in that time.
         let limit = DurationMs::from_secs(if hangs { 2 } else { 50 });
         let rig = rig(within(limit)).await;
-        let (lane, id) = asleep(&rig).await;
+        let (queue, id) = asleep(&rig).await;
         if hangs {
             rig.engine.hold_resumes();
         } else {
             rig.engine.fail_resumes(1);
         }
-        let mut seat = rig.seat(&lane).await.expect("another one");
-        assert_ne!(seat.instance(), id);
+        let mut in_flight = rig.in_flight(&queue).await.expect("another one");
+        assert_ne!(in_flight.instance(), id);
         assert_eq!(rig.engine.starts(), 2);
-        assert_eq!(seat.call(request()).await.expect("an answer").status(), 200);
+        assert_eq!(
+            in_flight.call(request()).await.expect("an answer").status(),
+            200
+        );
         wait::until("the one that did not wake to go", async || {
             match rig.engine.alive().len() {
                 0 | 1 => Ok(()),
@@ -76,12 +82,15 @@ async fn one_that_fails_to_wake_or_hangs_is_replaced_and_the_call_goes_elsewhere
 #[tokio::test]
 async fn what_is_paused_when_the_agent_ends_is_woken_by_the_next_one() {
     let first = rig(settings()).await;
-    let (lane, id) = asleep(&first).await;
+    let (queue, id) = asleep(&first).await;
     let engine = Arc::clone(&first.engine);
-    std::mem::forget((first, lane));
+    std::mem::forget((first, queue));
     let rig = on(engine, InstanceSettings::default()).await;
-    let lane = rig.lane("hello", FakeProgram::text("hi"), 10);
-    let mut seat = rig.seat(&lane).await.expect("woken");
-    assert_eq!((seat.instance(), rig.engine.starts()), (id, 1));
-    assert_eq!(seat.call(request()).await.expect("an answer").status(), 200);
+    let queue = rig.queue("hello", FakeProgram::text("hi"), 10);
+    let mut in_flight = rig.in_flight(&queue).await.expect("woken");
+    assert_eq!((in_flight.instance(), rig.engine.starts()), (id, 1));
+    assert_eq!(
+        in_flight.call(request()).await.expect("an answer").status(),
+        200
+    );
 }

@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BinaryHeap};
 use fdn_core::Millis;
 use fdn_scheduling::commit::{List, PreScheduler, View};
 use fdn_scheduling::instance::{
-    Action, ByRoom, Global, GlobalSettings, Limits, Load, Node, NodeIndex, Origin, OriginSettings,
-    Policy, Running, Settings, Settled, Slots, Stage, TaskId, Term, ToGlobal, ToNode, ToOrigin,
+    Action, ByRoom, Global, GlobalSettings, Limits, Load, Node, NodeIndex, Policy, Running,
+    Settings, Settled, Slots, Stage, Submitter, SubmitterSettings, TaskId, Term, ToGlobal, ToNode,
+    ToSubmitter,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -53,7 +54,7 @@ enum Event {
     Submit(usize),
     Node(NodeIndex, ToNode<Slots>),
     Global(ToGlobal<Slots>),
-    Origin(ToOrigin),
+    Submitter(ToSubmitter),
     /// A list of a pre-scheduler comes to the global scheduler of this term.
     Listed(Term, usize),
     End(NodeIndex, Running),
@@ -61,7 +62,7 @@ enum Event {
     Hear(NodeIndex),
     LoseHead,
     TakeOver,
-    /// A node, or the origin, hears of another global scheduler.
+    /// A node, or the submitter, hears of another global scheduler.
     Headed(Option<NodeIndex>, Term),
     Tick,
     Snapshot,
@@ -86,7 +87,7 @@ pub(super) struct Cluster {
     head_lost: bool,
     /// The one before, if it does not know that it was replaced.
     deposed: Option<Global<Slots>>,
-    pub(super) origin: Origin<Slots>,
+    pub(super) submitter: Submitter<Slots>,
     rng: ChaCha8Rng,
     network: ChaCha8Rng,
     events: BinaryHeap<Reverse<(Millis, u64, usize)>>,
@@ -138,13 +139,13 @@ impl Cluster {
         let node = |(&capacity, at)| {
             Node::new(NodeIndex(at), count, Slots(capacity), settings).expect("valid settings")
         };
-        let origin = OriginSettings {
+        let submitter = SubmitterSettings {
             wanted: ms(plan.wanted),
             memory: ms(2500.0),
             open: 1024,
             window: plan.window,
             patience: ms(60.0),
-            ..OriginSettings::for_round_trip(round_trip)
+            ..SubmitterSettings::for_round_trip(round_trip)
         };
         let mut cluster = Self {
             settings,
@@ -158,7 +159,7 @@ impl Cluster {
             ),
             head_lost: false,
             deposed: None,
-            origin: Origin::new(count, TaskId(0), origin),
+            submitter: Submitter::new(count, TaskId(0), submitter),
             rng: ChaCha8Rng::seed_from_u64(plan.seed),
             network: ChaCha8Rng::seed_from_u64(plan.seed ^ 0xFFFF),
             events: BinaryHeap::new(),
@@ -232,7 +233,7 @@ impl Cluster {
             Event::Submit(at) => {
                 let (_, demand, life) = self.plan.tasks[at];
                 let id = self
-                    .origin
+                    .submitter
                     .submit(now, Slots(demand), ms(life), rng, actions)
                     .expect("few are open");
                 self.lives.insert(id, life);
@@ -258,8 +259,8 @@ impl Cluster {
                 }
                 self.decide();
             }
-            Event::Origin(message) => {
-                let settled = self.origin.receive(now, message, rng, actions);
+            Event::Submitter(message) => {
+                let settled = self.submitter.receive(now, message, rng, actions);
                 self.settle(settled);
             }
             Event::End(node, running) if !self.lost[node.get()] => {
@@ -287,7 +288,7 @@ impl Cluster {
             }
             Event::Headed(None, term) => {
                 let mut settled = Vec::new();
-                self.origin.headed(now, term, rng, actions, &mut settled);
+                self.submitter.headed(now, term, rng, actions, &mut settled);
                 for settled in settled {
                     self.settle(Some(settled));
                 }
@@ -310,7 +311,7 @@ impl Cluster {
     }
 
     fn is_busy(&self) -> bool {
-        self.origin.open() > 0 || self.lives.len() < self.plan.tasks.len()
+        self.submitter.open() > 0 || self.lives.len() < self.plan.tasks.len()
     }
 
     fn hear(&mut self, lost: NodeIndex) {
@@ -326,7 +327,7 @@ impl Cluster {
             deposed.lost(lost);
         }
         let mut settled = Vec::new();
-        self.origin.lost(now, lost, rng, actions, &mut settled);
+        self.submitter.lost(now, lost, rng, actions, &mut settled);
         for settled in settled {
             self.settle(Some(settled));
         }
@@ -364,7 +365,7 @@ impl Cluster {
         self.decide();
         let (rng, actions) = (&mut self.rng, &mut self.actions);
         let mut all = Vec::new();
-        while let Some(settled) = self.origin.tick(now, rng, actions) {
+        while let Some(settled) = self.submitter.tick(now, rng, actions) {
             all.push(settled);
         }
         for settled in all {
@@ -408,7 +409,7 @@ impl Cluster {
                     self.send(Event::Node(to, message));
                 }
                 Action::Global(message) => self.send(Event::Global(message)),
-                Action::Origin(message) => self.send(Event::Origin(message)),
+                Action::Submitter(message) => self.send(Event::Submitter(message)),
             }
         }
     }

@@ -37,22 +37,22 @@ export function Answer({ answer }: { answer: TryAnswer }) {
 function Body({ answer, type }: { answer: TryAnswer; type: string | null }) {
   if (answer.body_bytes === 0) return <p className="muted">The body is empty.</p>;
   if (answer.encoding === "text") return <Code text={pretty(answer.body, type)} label="body" wrap maxHeight="24rem" />;
-  const octets = fromBase64(answer.body);
+  const bytes = fromBase64(answer.body);
   return (
     <div className="stack">
-      {type !== null && /^image\/(png|jpeg|gif|webp)/.test(type) && !answer.truncated && <Picture octets={octets} type={type} />}
-      <Code text={hexdump(octets)} label="first octets of the body" copy={false} maxHeight="16rem" />
+      {type !== null && /^image\/(png|jpeg|gif|webp)/.test(type) && !answer.truncated && <Picture bytes={bytes} type={type} />}
+      <Code text={hexdump(bytes)} label="first bytes of the body" copy={false} maxHeight="16rem" />
     </div>
   );
 }
 
 /** Drawn on a canvas: the policy allows pictures of the console's own only, and no blob: addresses. */
-function Picture({ octets, type }: { octets: Uint8Array<ArrayBuffer>; type: string }) {
+function Picture({ bytes, type }: { bytes: Uint8Array<ArrayBuffer>; type: string }) {
   const [canvas, setCanvas] = useState<HTMLCanvasElement | null>(null);
   useEffect(() => {
     if (canvas === null) return undefined;
     let gone = false;
-    void createImageBitmap(new Blob([octets], { type })).then((picture) => {
+    void createImageBitmap(new Blob([bytes], { type })).then((picture) => {
       if (gone) return;
       canvas.width = picture.width;
       canvas.height = picture.height;
@@ -61,7 +61,7 @@ function Picture({ octets, type }: { octets: Uint8Array<ArrayBuffer>; type: stri
     return () => {
       gone = true;
     };
-  }, [canvas, octets, type]);
+  }, [canvas, bytes, type]);
   return <canvas ref={setCanvas} role="img" aria-label="The picture in the body" style={{ maxWidth: "100%", maxHeight: "22rem", objectFit: "contain", alignSelf: "flex-start" }} />;
 }
 

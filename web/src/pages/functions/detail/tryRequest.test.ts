@@ -8,9 +8,9 @@ it("reads headers as people write them", () => {
   expect(parseHeaders("a b: c").wrong).not.toBeNull();
 });
 
-it("carries any octets", () => {
-  const octets = Uint8Array.from({ length: 70_000 }, (_, index) => index % 256);
-  expect(fromBase64(toBase64(octets))).toEqual(octets);
+it("carries any bytes", () => {
+  const bytes = Uint8Array.from({ length: 70_000 }, (_, index) => index % 256);
+  expect(fromBase64(toBase64(bytes))).toEqual(bytes);
 });
 
 it("indents JSON and nothing else", () => {
@@ -19,7 +19,7 @@ it("indents JSON and nothing else", () => {
   expect(pretty('{"a":1}', "text/plain")).toBe('{"a":1}');
 });
 
-it("shows octets that are no text", () => {
+it("shows bytes that are no text", () => {
   expect(hexdump(Uint8Array.from([0x89, 0x50, 0x4e, 0x47]))).toBe(`000000  89 50 4e 47${" ".repeat(36)}  .PNG`);
 });
 

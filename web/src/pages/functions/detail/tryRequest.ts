@@ -18,10 +18,10 @@ export function parseHeaders(text: string): { headers: [string, string][]; wrong
   return { headers, wrong: null };
 }
 
-/** Octets as base64. */
-export function toBase64(octets: Uint8Array): string {
+/** Bytes as base64. */
+export function toBase64(bytes: Uint8Array): string {
   let text = "";
-  for (let at = 0; at < octets.length; at += 0x8000) text += String.fromCharCode(...octets.subarray(at, at + 0x8000));
+  for (let at = 0; at < bytes.length; at += 0x8000) text += String.fromCharCode(...bytes.subarray(at, at + 0x8000));
   return btoa(text);
 }
 
@@ -45,16 +45,16 @@ export function pretty(text: string, type: string | null): string {
   }
 }
 
-/** The first octets as people read them: offset, hexadecimal, text. */
-export function hexdump(octets: Uint8Array, most = 512): string {
+/** The first bytes as people read them: offset, hexadecimal, text. */
+export function hexdump(bytes: Uint8Array, most = 512): string {
   const lines: string[] = [];
-  for (let at = 0; at < Math.min(most, octets.length); at += 16) {
-    const part = [...octets.subarray(at, at + 16)];
-    const hex = part.map((octet) => octet.toString(16).padStart(2, "0")).join(" ").padEnd(47);
-    const text = part.map((octet) => (octet >= 32 && octet < 127 ? String.fromCharCode(octet) : ".")).join("");
+  for (let at = 0; at < Math.min(most, bytes.length); at += 16) {
+    const part = [...bytes.subarray(at, at + 16)];
+    const hex = part.map((byte) => byte.toString(16).padStart(2, "0")).join(" ").padEnd(47);
+    const text = part.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : ".")).join("");
     lines.push(`${at.toString(16).padStart(6, "0")}  ${hex}  ${text}`);
   }
-  if (octets.length > most) lines.push("…");
+  if (bytes.length > most) lines.push("…");
   return lines.join("\n");
 }
 

@@ -180,8 +180,8 @@ function nodeOf(stage: StageDraft, place: Place | undefined, data: StageNodeData
 }
 
 function sizeText(size: string): string {
-  const octets = parseBytes(size);
-  return octets === null ? size : bytes(octets);
+  const parsed = parseBytes(size);
+  return parsed === null ? size : bytes(parsed);
 }
 
 function edgesOf(draft: Draft, states: Props["states"]): Edge[] {

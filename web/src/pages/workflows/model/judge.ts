@@ -71,7 +71,7 @@ function* judgeStage(stage: StageDraft, names: ReadonlySet<string>): Generator<s
   }
   yield* judgeRetries(stage);
   if (stage.path !== undefined && !(/^\/[!-"$-~]*$/.test(stage.path) && stage.path.length <= 2048)) {
-    yield "path must begin with / and have no spaces, 2,048 octets at most.";
+    yield "path must begin with / and have no spaces, 2,048 bytes at most.";
   }
   if (stage.when !== "success" && stage.needs.length === 0) yield "the entry has no parents, so it runs always: leave its condition at success.";
   yield* judgeNeeds(stage, names);

@@ -16,7 +16,7 @@ export function parseSpan(text: string): number | null {
   return parse(text, SPANS);
 }
 
-/** Octets; `null` when the text is none. */
+/** Bytes; `null` when the text is none. */
 export function parseBytes(text: string): number | null {
   return parse(text, SIZES);
 }

@@ -129,7 +129,7 @@ function Answer({ answer }: { answer: TryAnswer }) {
 }
 
 function SaveBody({ answer, type }: { answer: TryAnswer; type: string | undefined }) {
-  const octets = useMemo(() => fromBase64(answer.body), [answer]);
+  const bytes = useMemo(() => fromBase64(answer.body), [answer]);
   const ending = (type ?? "").split(/[/;+]/)[1] ?? "bin";
-  return <div className="row"><span className="muted">The body is no text.</span><SaveLink octets={octets} type={type ?? "application/octet-stream"} name={`answer.${ending}`} label="Save it" /></div>;
+  return <div className="row"><span className="muted">The body is no text.</span><SaveLink bytes={bytes} type={type ?? "application/octet-stream"} name={`answer.${ending}`} label="Save it" /></div>;
 }

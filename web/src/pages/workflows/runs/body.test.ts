@@ -1,9 +1,9 @@
 import { expect, it } from "vitest";
 import { fromBase64, parseHeaders, toBase64 } from "./body";
 
-it("keeps all octets", () => {
-  const octets = Uint8Array.from({ length: 70_000 }, (_, index) => index % 256);
-  expect(fromBase64(toBase64(octets))).toEqual(octets);
+it("keeps all bytes", () => {
+  const bytes = Uint8Array.from({ length: 70_000 }, (_, index) => index % 256);
+  expect(fromBase64(toBase64(bytes))).toEqual(bytes);
 });
 
 it("reads headers", () => {

@@ -1,17 +1,17 @@
 /** What a call brings along and what comes back, as texts of the API. */
 
-/** Octets as base64. */
-export function toBase64(octets: Uint8Array): string {
+/** Bytes as base64. */
+export function toBase64(bytes: Uint8Array): string {
   let text = "";
-  for (let from = 0; from < octets.length; from += 0x8000) text += String.fromCharCode(...octets.subarray(from, from + 0x8000));
+  for (let from = 0; from < bytes.length; from += 0x8000) text += String.fromCharCode(...bytes.subarray(from, from + 0x8000));
   return btoa(text);
 }
 
 export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
-  const bytes = atob(text);
-  const octets = new Uint8Array(bytes.length);
-  for (let index = 0; index < bytes.length; index += 1) octets[index] = bytes.charCodeAt(index);
-  return octets;
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let index = 0; index < binary.length; index += 1) bytes[index] = binary.charCodeAt(index);
+  return bytes;
 }
 
 /** Lines `name: value` as pairs; `null` when one is none. */

@@ -1,0 +1,272 @@
+//! What the change log holds of each thing: its newest state. No I/O.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use fdn_core::message::{NetworkDesired, TxtDesired};
+use fdn_core::policy::quota::AppUsed;
+use fdn_core::{AppName, ClusterId, Digest, RecordName, Revision};
+
+use super::{Fetch, Loaded};
+use crate::edge::change::{AppEntry, BindingsEntry, Change, FleetEntry};
+use crate::edge::used::{Parts, Quotas};
+use crate::edge::view;
+use crate::store::app::Told;
+
+/// What became of a change.
+#[derive(Debug)]
+pub(super) enum Put {
+    /// It was newer; the app that was held before.
+    New(Option<Arc<AppEntry>>),
+    /// What is held is as new.
+    Old,
+    /// What it changes is not held.
+    Missing,
+}
+
+/// The newest state.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    pub(super) apps: BTreeMap<AppName, Arc<AppEntry>>,
+    digests: Digests,
+    pub(super) bindings: BTreeMap<AppName, Arc<BindingsEntry>>,
+    pub(super) texts: BTreeMap<RecordName, Arc<TxtDesired>>,
+    pub(super) network: Option<Arc<NetworkDesired>>,
+    pub(super) fleet: Arc<FleetEntry>,
+    pub(super) quotas: Quotas,
+    told: BTreeMap<AppName, Told>,
+}
+
+impl Held {
+    /// An empty one that remembers so many artifacts of apps that have others now.
+    pub(super) fn new(digests: usize) -> Self {
+        Self {
+            digests: Digests {
+                most: digests,
+                ..Digests::default()
+            },
+            ..Self::default()
+        }
+    }
+
+    /// Whether a cluster was ever told of an app.
+    pub(super) fn was_told(&self, app: &AppName, cluster: &ClusterId) -> bool {
+        self.told.get(app).is_some_and(|told| told.has(cluster))
+    }
+
+    /// Takes in what is used of quotas; what clusters do not know of that, if anything.
+    pub(super) fn used(&mut self, used: Vec<AppUsed>) -> Option<Parts> {
+        let Self { apps, quotas, .. } = self;
+        quotas.take(used, |app| {
+            let held = apps.get(app).filter(|held| held.exists);
+            held.map(|held| &held.holders)
+        })
+    }
+
+    /// Notes who was told of apps.
+    pub(super) fn add_told(&mut self, all: BTreeMap<AppName, Told>) {
+        for (app, told) in all {
+            let known = self.told.entry(app).or_default();
+            known.everywhere |= told.everywhere;
+            known.clusters.extend(told.clusters);
+        }
+    }
+
+    /// Whether a cluster may have an artifact.
+    pub(super) fn may_fetch(&self, digest: &Digest, cluster: &ClusterId) -> Fetch {
+        let sees = |app: &AppName| {
+            let held = self.apps.get(app);
+            held.is_some_and(|held| held.is_seen_by(cluster))
+        };
+        let knew = |app: &AppName| self.was_told(app, cluster);
+        if self.digests.now(digest).any(sees) {
+            Fetch::Yes
+        } else if self.digests.ever(digest).any(knew) {
+            Fetch::Gone
+        } else {
+            Fetch::Foreign
+        }
+    }
+
+    /// What is held and the database, read at `at`, does not know any more.
+    pub(super) fn gone(&self, loaded: &Loaded, at: Revision) -> Vec<Change> {
+        let mut gone = Vec::new();
+        let is_gone = |app: &AppName, revision| revision <= at && !loaded.there.contains(app);
+        for held in self.apps.values() {
+            if held.exists && is_gone(&held.app, held.revision) {
+                // It can be written: it was.
+                let entry = view::app_gone(&held.app, at).ok();
+                gone.extend(entry.map(Arc::new).map(Change::App));
+            }
+        }
+        for held in self.bindings.values() {
+            if held.state.is_some() && is_gone(&held.app, held.revision) {
+                gone.push(Change::Bindings(Arc::new(BindingsEntry {
+                    app: held.app.clone(),
+                    revision: at,
+                    state: None,
+                })));
+            }
+        }
+        let there: BTreeSet<&RecordName> = loaded.texts.iter().map(|one| &one.name).collect();
+        for held in self.texts.values() {
+            if held.state.is_some() && held.revision <= at && !there.contains(&held.name) {
+                gone.push(Change::Txt(Arc::new(TxtDesired {
+                    name: held.name.clone(),
+                    revision: at,
+                    state: None,
+                })));
+            }
+        }
+        gone
+    }
+
+    /// Changes the state, if the change is newer than what is held of the same thing.
+    pub(super) fn put(&mut self, change: &Change) -> Put {
+        let newer = match change {
+            Change::App(app) => return self.put_app(app),
+            Change::BindingsChanged(changed) => {
+                let Some(held) = self.bindings.get_mut(&changed.app) else {
+                    return Put::Missing;
+                };
+                if held.revision >= changed.revision {
+                    return Put::Old;
+                }
+                if held.revision != changed.base || held.state.is_none() {
+                    return Put::Missing;
+                }
+                // In place, unless somebody is being told of it just now.
+                view::apply(Arc::make_mut(held), changed);
+                true
+            }
+            Change::Fleet(one) => {
+                let newer = self.fleet.fleet.revision < one.fleet.revision;
+                if newer {
+                    self.fleet = Arc::clone(one);
+                }
+                newer
+            }
+            Change::Bindings(one) => {
+                let held = self.bindings.get(&one.app);
+                let newer = held.is_none_or(|held| held.revision < one.revision);
+                if newer {
+                    self.bindings.insert(one.app.clone(), Arc::clone(one));
+                }
+                newer
+            }
+            Change::Network(network) => {
+                let held = self.network.as_ref();
+                let newer = held.is_none_or(|held| held.revision < network.revision);
+                if newer {
+                    self.network = Some(Arc::clone(network));
+                }
+                newer
+            }
+            Change::Txt(text) => {
+                let held = self.texts.get(&text.name);
+                let newer = held.is_none_or(|held| held.revision < text.revision);
+                if newer {
+                    self.texts.insert(text.name.clone(), Arc::clone(text));
+                }
+                newer
+            }
+            // It is told, and never taken in.
+            Change::Used(_) => false,
+        };
+        if newer { Put::New(None) } else { Put::Old }
+    }
+
+    fn put_app(&mut self, app: &Arc<AppEntry>) -> Put {
+        let held = self.apps.get(&app.app);
+        if held.is_some_and(|held| held.revision >= app.revision) {
+            return Put::Old;
+        }
+        if app.exists {
+            let told = self.told.entry(app.app.clone()).or_default();
+            told.add(&app.holders);
+        }
+        let before = self.apps.insert(app.app.clone(), Arc::clone(app));
+        if let Some(before) = &before {
+            self.digests.leave(before);
+        }
+        self.digests.enter(app);
+        Put::New(before)
+    }
+
+    /// Forgets what is gone: nobody who would have to be told so is told by changes any more.
+    pub(super) fn bury(&mut self, change: &Change) {
+        match change {
+            Change::App(app) if !app.exists => {
+                let same = |held: &Arc<AppEntry>| held.revision == app.revision;
+                if self.apps.get(&app.app).is_some_and(same) {
+                    self.apps.remove(&app.app);
+                }
+            }
+            Change::Bindings(one) if one.state.is_none() => {
+                let same = |held: &Arc<BindingsEntry>| held.revision == one.revision;
+                if self.bindings.get(&one.app).is_some_and(same) {
+                    self.bindings.remove(&one.app);
+                }
+            }
+            Change::Txt(one) if one.state.is_none() => {
+                let same = |held: &Arc<TxtDesired>| held.revision == one.revision;
+                if self.texts.get(&one.name).is_some_and(same) {
+                    self.texts.remove(&one.name);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Which apps have which artifacts, and had them lately.
+#[derive(Debug, Default)]
+struct Digests {
+    now: BTreeMap<Digest, BTreeSet<AppName>>,
+    before: BTreeMap<Digest, BTreeSet<AppName>>,
+    /// Those of before, the oldest first.
+    order: VecDeque<(Digest, AppName)>,
+    most: usize,
+}
+
+impl Digests {
+    fn now(&self, digest: &Digest) -> impl Iterator<Item = &AppName> {
+        self.now.get(digest).into_iter().flatten()
+    }
+
+    fn ever(&self, digest: &Digest) -> impl Iterator<Item = &AppName> {
+        let before = self.before.get(digest).into_iter().flatten();
+        self.now(digest).chain(before)
+    }
+
+    fn enter(&mut self, app: &AppEntry) {
+        for digest in &app.digests {
+            let apps = self.now.entry(*digest).or_default();
+            apps.insert(app.app.clone());
+        }
+    }
+
+    fn leave(&mut self, app: &AppEntry) {
+        for digest in &app.digests {
+            remove(&mut self.now, digest, &app.app);
+            let apps = self.before.entry(*digest).or_default();
+            if apps.insert(app.app.clone()) {
+                self.order.push_back((*digest, app.app.clone()));
+            }
+        }
+        while self.order.len() > self.most {
+            if let Some((digest, app)) = self.order.pop_front() {
+                remove(&mut self.before, &digest, &app);
+            }
+        }
+    }
+}
+
+fn remove(of: &mut BTreeMap<Digest, BTreeSet<AppName>>, digest: &Digest, app: &AppName) {
+    if let Some(apps) = of.get_mut(digest) {
+        apps.remove(app);
+        if apps.is_empty() {
+            of.remove(digest);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Devices of one kind side by side in one word.
+//!
+//! **Problem.** A node may have whole GPUs beside MIG instances of other sizes, and more of them than a word holds, while the packed words
+//! of [`fdn_scheduling::resource`] are of like devices. So devices of one model and size make a *bank*, of as many as fit into a `u128`;
+//! more of them are split evenly. An instance gets all its devices from one bank, that is, of one model and size.
+//!
+//! **Method.** A bank has two ledgers of the same layout, memory in units and cores in hundredths. For a choice, what is free on
+//! devices that cannot be used (out of service, too few cores left) counts as nothing, in a fleet of this one node; the
+//! scheduling crate's filter, score and choice of devices do the rest.
+
+use fdn_core::device::Percent;
+use fdn_core::{DeviceId, InstanceId, MebiBytes};
+use fdn_scheduling::resource::{
+    Choice, DeviceRequest, DeviceSet, Fleet, Layout, Ledger, MemoryUnit, NodeIndex, NodeSpec,
+    Packed, Request, ResourceError, Selector, Units, Vector, bits_for,
+};
+
+use super::AllocationOptions;
+use crate::discovery::Device;
+
+/// All cores of a device, in the ledger's hundredths.
+const CORES: Units = Units(Percent::WHOLE.get() as u64);
+
+/// Like devices.
+#[derive(Clone, Debug)]
+pub(super) struct Bank {
+    pub(super) model: String,
+    /// In the order of their indices.
+    pub(super) devices: Vec<DeviceId>,
+    unit: MemoryUnit,
+    /// Of each device.
+    capacity: Units,
+    memory: Ledger<InstanceId, u128>,
+    cores: Ledger<InstanceId, u128>,
+}
+
+/// What an instance wants of each of its devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Each {
+    pub(super) memory: MebiBytes,
+    pub(super) cores: Option<Percent>,
+}
+
+impl Each {
+    fn cores(self) -> Units {
+        Units(self.cores.map_or(0, |share| u64::from(share.get())))
+    }
+}
+
+impl Bank {
+    /// As many banks as these devices need. Devices that are not even one unit large are in none.
+    pub(super) fn all(
+        devices: &[&Device],
+        options: &AllocationOptions,
+    ) -> Result<Vec<Self>, ResourceError> {
+        let mut devices: Vec<&Device> = devices.to_vec();
+        devices.sort_by(|a, b| {
+            (&a.model, a.kind, a.memory, &a.id).cmp(&(&b.model, b.kind, b.memory, &b.id))
+        });
+        let mut banks = Vec::new();
+        let alike =
+            |a: &&Device, b: &&Device| (&a.model, a.kind, a.memory) == (&b.model, b.kind, b.memory);
+        for group in devices.chunk_by(alike) {
+            let Some(first) = group.first() else { continue };
+            let capacity = options.unit.capacity(first.memory);
+            if capacity == Units(0) {
+                continue;
+            }
+            let most = (u128::BITS / Self::bits(capacity)) as usize;
+            let parts = group.len().div_ceil(most);
+            for part in group.chunks(group.len().div_ceil(parts)) {
+                banks.push(Self::new(first.model.clone(), part, capacity, options)?);
+            }
+        }
+        Ok(banks)
+    }
+
+    /// Both ledgers share a layout, so that their answers can be put together.
+    fn bits(capacity: Units) -> u32 {
+        bits_for(capacity.max(CORES))
+    }
+
+    fn new(
+        model: String,
+        devices: &[&Device],
+        capacity: Units,
+        options: &AllocationOptions,
+    ) -> Result<Self, ResourceError> {
+        let count = u32::try_from(devices.len()).unwrap_or(u32::MAX);
+        let layout = Layout::new(count, Self::bits(capacity))?;
+        Ok(Self {
+            model,
+            devices: devices.iter().map(|device| device.id.clone()).collect(),
+            unit: options.unit,
+            capacity,
+            memory: Ledger::new(layout, count, capacity, options.max_bindings)?,
+            cores: Ledger::new(layout, count, CORES, options.max_bindings)?,
+        })
+    }
+
+    /// What is bound of a device, whole units.
+    pub(super) fn bound(&self, device: &DeviceId) -> Option<MebiBytes> {
+        let index = self.index(device)?;
+        let free = self.memory.layout().get(self.memory.free(), index).ok()?;
+        let bound = self.capacity.get().saturating_sub(free.get());
+        Some(self.unit.size(Units(bound)))
+    }
+
+    pub(super) fn index(&self, device: &DeviceId) -> Option<u32> {
+        let at = self.devices.iter().position(|own| own == device)?;
+        u32::try_from(at).ok()
+    }
+
+    /// Whether devices of this bank could ever give so much.
+    pub(super) fn could(&self, count: u32, each: Each) -> bool {
+        count as usize <= self.devices.len() && self.unit.demand(each.memory) <= self.capacity
+    }
+
+    /// The best devices now, of those that `usable` says; `None` if there are too few.
+    pub(super) fn choose(
+        &self,
+        count: u32,
+        each: Each,
+        usable: DeviceSet,
+        options: &AllocationOptions,
+    ) -> Result<Option<Choice>, ResourceError> {
+        let request = Request {
+            classes: Vector::default(),
+            devices: DeviceRequest::Slices {
+                count,
+                each: self.unit.demand(each.memory),
+            },
+        };
+        let fleet = self.as_fleet(each.cores(), usable)?;
+        let mut selector = Selector::new(options.score.score(), options.order.choice(), 1);
+        Ok(selector.evaluate(&fleet, NodeIndex::new(0), &request))
+    }
+
+    /// This bank as a node of its own, on which nothing is free of devices that cannot be used.
+    fn as_fleet(&self, cores: Units, usable: DeviceSet) -> Result<Fleet<u128>, ResourceError> {
+        let layout = *self.memory.layout();
+        let spec = NodeSpec::new(Vector::default(), layout.devices(), self.capacity);
+        let mut fleet = Fleet::with_layout(layout, &[spec])?;
+        let enough = |word: Packed<u128>, device: u32| layout.get(word, device);
+        for device in 0..layout.devices() {
+            let can = usable.contains(device) && enough(self.cores.free(), device)? >= cores;
+            let free = if can {
+                enough(self.memory.free(), device)?
+            } else {
+                Units(0)
+            };
+            let taken = Request {
+                classes: Vector::default(),
+                devices: DeviceRequest::share(Units(self.capacity.get() - free.get())),
+            };
+            if taken.devices.count() > 0 {
+                fleet.take(NodeIndex::new(0), &taken, DeviceSet::NONE.with(device))?;
+            }
+        }
+        Ok(fleet)
+    }
+
+    /// Binds slices of given devices: both ledgers or none.
+    pub(super) fn bind(
+        &mut self,
+        instance: InstanceId,
+        devices: DeviceSet,
+        each: Each,
+    ) -> Result<(), ResourceError> {
+        let units = self.unit.demand(each.memory);
+        self.memory.bind_to(instance, devices, units)?;
+        if let Err(error) = self.cores.bind_to(instance, devices, each.cores()) {
+            self.memory.unbind(instance)?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Gives back what an instance holds here, if it does.
+    pub(super) fn unbind(&mut self, instance: InstanceId) -> Result<(), ResourceError> {
+        if self.memory.get(instance).is_some() {
+            self.memory.unbind(instance)?;
+            self.cores.unbind(instance)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! The allocation table and what really runs are brought in line.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fdn_core::InstanceId;
+
+use super::{AllocationTable, Holding, Running};
+use crate::error::BindError;
+
+/// What became of bindings and instances.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reconciled {
+    /// As before.
+    pub kept: BTreeSet<InstanceId>,
+    /// They ran without a binding, or with another one, and have theirs now.
+    pub adopted: BTreeSet<InstanceId>,
+    /// Of these nothing runs; what they held is free.
+    pub released: BTreeSet<InstanceId>,
+    /// There is no room for what they hold: they have to end.
+    pub lost: BTreeSet<InstanceId>,
+}
+
+impl AllocationTable {
+    /// Makes the allocation table say what runs. `running` has to be all of it: an instance that is left out counts as ended.
+    ///
+    /// # Errors
+    /// [`BindError::Contradiction`], which would be a bug.
+    pub fn reconcile(
+        &mut self,
+        running: impl IntoIterator<Item = Running>,
+    ) -> Result<Reconciled, BindError> {
+        let mut done = Reconciled::default();
+        let mut before = std::mem::take(&mut self.bindings);
+        let mut after = BTreeMap::new();
+        for running in running {
+            let instance = running.instance;
+            let known = before.remove(&instance);
+            let kept = known.filter(|holding| holding.bound == running);
+            let was = if kept.is_some() {
+                &mut done.kept
+            } else {
+                &mut done.adopted
+            };
+            was.insert(instance);
+            let holding = kept.unwrap_or(Holding {
+                bound: running,
+                lost: false,
+            });
+            after.insert(instance, holding);
+        }
+        done.released = before.into_keys().collect();
+        self.bindings = after;
+        // Who was in the allocation table comes before who was not.
+        let order: Vec<InstanceId> = done.kept.iter().chain(&done.adopted).copied().collect();
+        self.rebuild(&order)?;
+        self.forget_gone();
+        done.lost = self.lost().collect();
+        done.kept.retain(|instance| !done.lost.contains(instance));
+        done.adopted
+            .retain(|instance| !done.lost.contains(instance));
+        Ok(done)
+    }
+}

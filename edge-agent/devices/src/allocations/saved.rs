@@ -1,0 +1,85 @@
+//! The allocation table as it is kept on disk.
+
+use fdn_core::InstanceId;
+use serde::{Deserialize, Serialize};
+
+use super::{AllocationOptions, AllocationTable, Bound, Entry, Holding, Outage};
+use crate::discovery::Device;
+use crate::error::BindError;
+
+/// What of an allocation table outlives the agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedAllocations {
+    /// The start of the machine that it is of; what was wrong with a device before a restart of the machine is found out again.
+    #[serde(default)]
+    pub boot: String,
+    devices: Vec<SavedDevice>,
+    bindings: Vec<SavedBinding>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct SavedDevice {
+    #[serde(flatten)]
+    device: Device,
+    present: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    outage: Option<Outage>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct SavedBinding {
+    #[serde(flatten)]
+    bound: Bound,
+    lost: bool,
+}
+
+impl AllocationTable {
+    /// What is to be kept.
+    #[must_use]
+    pub fn to_saved(&self, boot: &str) -> SavedAllocations {
+        let device = |entry: &Entry| SavedDevice {
+            device: entry.device.clone(),
+            present: entry.present,
+            outage: entry.outage.clone(),
+        };
+        let binding = |holding: &Holding| SavedBinding {
+            bound: holding.bound.clone(),
+            lost: holding.lost,
+        };
+        SavedAllocations {
+            boot: boot.to_owned(),
+            devices: self.devices.values().map(device).collect(),
+            bindings: self.bindings.values().map(binding).collect(),
+        }
+    }
+
+    /// The allocation table as it was kept. Whatever in it contradicts the rest (a device that has less than is bound of it, say, because the
+    /// file is from other hands) is lost, not trusted.
+    ///
+    /// # Errors
+    /// [`BindError::Contradiction`], which would be a bug.
+    pub fn from_saved(
+        options: AllocationOptions,
+        saved: SavedAllocations,
+    ) -> Result<Self, BindError> {
+        let mut allocations = Self::new(options);
+        for saved in saved.devices {
+            let entry = Entry {
+                device: saved.device,
+                present: saved.present,
+                outage: saved.outage,
+            };
+            allocations.devices.insert(entry.device.id.clone(), entry);
+        }
+        for saved in saved.bindings {
+            let holding = Holding {
+                bound: saved.bound,
+                lost: saved.lost,
+            };
+            allocations.bindings.insert(holding.bound.instance, holding);
+        }
+        let order: Vec<InstanceId> = allocations.bindings.keys().copied().collect();
+        allocations.rebuild(&order)?;
+        Ok(allocations)
+    }
+}

@@ -1,0 +1,86 @@
+//! The allocation table as others see it.
+
+use fdn_core::device::{DeviceState, DeviceStatus, SliceStatus};
+use fdn_core::{DeviceId, MebiBytes};
+
+use super::{AllocationTable, Entry};
+
+impl AllocationTable {
+    /// Every device that the machine has, or that somebody still holds slices of.
+    #[must_use]
+    pub fn status(&self) -> Vec<DeviceStatus> {
+        self.devices.values().map(|e| self.status_of(e)).collect()
+    }
+
+    fn status_of(&self, entry: &Entry) -> DeviceStatus {
+        let device = &entry.device;
+        let holdings = self.bindings.values();
+        let held = holdings.filter(|h| !h.lost && h.bound.devices.contains(&device.id));
+        DeviceStatus {
+            id: device.id.clone(),
+            kind: device.kind,
+            model: device.model.clone(),
+            parent: device.parent.clone(),
+            memory_mib: device.memory,
+            bound_mib: self.bound(&device.id),
+            state: self.state(entry),
+            slices: held
+                .map(|holding| SliceStatus {
+                    instance: holding.bound.instance,
+                    app: holding.bound.app.clone(),
+                    memory_mib: holding.bound.memory,
+                    cores: holding.bound.cores,
+                })
+                .collect(),
+        }
+    }
+
+    fn state(&self, entry: &Entry) -> DeviceState {
+        let (reason, since) = match &entry.outage {
+            Some(outage) => (outage.reason.clone(), outage.since),
+            None if !entry.present => ("it is gone".to_owned(), fdn_core::Timestamp(0)),
+            None if self.blocked(&entry.device.id) => (
+                "an instance that lost its slice has not ended".to_owned(),
+                fdn_core::Timestamp(0),
+            ),
+            None => return DeviceState::InService,
+        };
+        DeviceState::OutOfService { reason, since }
+    }
+
+    /// What is bound of a device, in whole units.
+    #[must_use]
+    pub fn bound(&self, device: &DeviceId) -> MebiBytes {
+        let mut banks = self.banks.iter();
+        banks
+            .find_map(|bank| bank.bound(device))
+            .unwrap_or_default()
+    }
+
+    /// What a scheduler may still give out: memory free on devices in service, and the memory of all devices.
+    #[must_use]
+    pub fn totals(&self) -> (MebiBytes, MebiBytes) {
+        let mut totals = (MebiBytes(0), MebiBytes(0));
+        for entry in self.devices.values().filter(|entry| entry.present) {
+            let all = entry.device.memory;
+            totals.1 = totals.1.saturating_add(all);
+            if self.state(entry).is_in_service() {
+                let free = all.saturating_sub(self.bound(&entry.device.id));
+                totals.0 = totals.0.saturating_add(free);
+            }
+        }
+        totals
+    }
+
+    /// How many bindings there are, lost ones included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bindings.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bindings.is_empty()
+    }
+}

@@ -1,0 +1,87 @@
+//! A function version as its deployment holds it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use fdn_core::Millis;
+use fdn_instances::StartSpec;
+use fdn_scheduling::invocation::FunctionIndex;
+use fdn_scheduling::prewarm::Answer;
+
+use super::Inner;
+use super::watch::{Degradation, DegradationCell};
+use crate::invocations::placer::Registration;
+use crate::invocations::pool::Counts;
+
+/// What is kept of a function.
+pub(super) struct FunctionLane {
+    pub(super) spec: StartSpec,
+    pub(super) degradation: DegradationCell,
+    /// Instances that were started.
+    pub(super) starts: AtomicU64,
+}
+
+/// A function version whose calls are served by instances; its instances are stopped when this is dropped.
+pub struct InstanceQueue {
+    pub(super) inner: Weak<Inner>,
+    pub(super) index: FunctionIndex,
+    pub(super) queue: Arc<FunctionLane>,
+    pub(super) _registration: Registration,
+}
+
+impl InstanceQueue {
+    /// What is wrong with its instances, if something is.
+    #[must_use]
+    pub fn degradation(&self) -> Option<Degradation> {
+        self.queue.degradation.get()
+    }
+
+    /// How many instances and calls there are.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let inner = self.inner.upgrade();
+        inner.map_or_else(Counts::default, |inner| {
+            inner.lock().pool.counts(self.index)
+        })
+    }
+
+    /// A call will come in so long, and is waited for that much longer: an instance is started for it if none is free and it is time.
+    #[must_use]
+    pub fn announce(&self, within: Millis, patience: Millis) -> Answer {
+        let Some(inner) = self.inner.upgrade() else {
+            return Answer::Unknown;
+        };
+        let weight = inner.placer.weight(self.queue.spec.description.resources);
+        if weight > inner.placer.most() {
+            return Answer::NoRoom;
+        }
+        let when = (within, patience);
+        inner.with(|state, now| state.pool.announce(now, self.index, when))
+    }
+
+    /// Instances that were started for it.
+    #[must_use]
+    pub fn starts(&self) -> u64 {
+        self.queue.starts.load(Ordering::Relaxed)
+    }
+
+    /// What one instance holds of a node.
+    #[must_use]
+    pub fn spec(&self) -> &StartSpec {
+        &self.queue.spec
+    }
+}
+
+impl Drop for InstanceQueue {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.upgrade()
+            && !inner.detached.load(Ordering::Relaxed)
+        {
+            let index = self.index;
+            inner.with(|state, now| {
+                state.functions[index.get()] = None;
+                state.pool.retire(now, index);
+            });
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! How many of a submitter's tasks are on their way at a time; the others are held back, shortest first.
+
+use fdn_core::Millis;
+use rand::Rng;
+
+use super::super::demand::Demand;
+use super::super::message::{Action, TaskId};
+use super::super::order::ShortestFirst;
+use super::super::slab::Slab;
+use super::{Phase, Submitter};
+
+/// In the place of a slot: it does not count.
+const UNCOUNTED: u32 = u32::MAX;
+/// In the place of a slot: it has not been sent.
+pub(super) const HELD: u32 = u32::MAX - 1;
+
+/// A task on its way, since when.
+#[derive(Clone, Copy, Debug)]
+struct OnTheWay {
+    id: TaskId,
+    since: Millis,
+}
+
+/// The window.
+#[derive(Clone, Debug)]
+pub(super) struct Window {
+    /// Those that are held, and some that were until they expired.
+    queue: ShortestFirst<TaskId>,
+    /// How many are held.
+    held: usize,
+    /// By the time of sending.
+    on_the_way: Slab<OnTheWay>,
+    /// Of the queue: at twice as many as may be held, those that expired leave it.
+    limit: usize,
+}
+
+impl Window {
+    pub(super) fn new(window: usize, limit: usize) -> Self {
+        Self {
+            queue: ShortestFirst::with_capacity(0),
+            held: 0,
+            on_the_way: Slab::new(window.clamp(1, limit.max(1))),
+            limit,
+        }
+    }
+
+    /// Notes a task that is sent for the first time, and gives its place.
+    pub(super) fn sent(&mut self, now: Millis, id: TaskId) -> u32 {
+        let on_the_way = OnTheWay { id, since: now };
+        self.on_the_way.push(on_the_way).unwrap_or(UNCOUNTED)
+    }
+
+    /// A task that had this place is settled.
+    pub(super) fn settled(&mut self, place: u32) {
+        if place == HELD {
+            self.held -= 1;
+        } else {
+            self.on_the_way.remove(place);
+        }
+    }
+
+    /// When a task counts no longer for which others are held back.
+    pub(super) fn next_timer(&self, patience: Millis) -> Option<Millis> {
+        let (_, first) = self.on_the_way.first().filter(|_| self.held > 0)?;
+        Some(first.since + patience).filter(|at| at.is_finite())
+    }
+}
+
+impl<D: Demand> Submitter<D> {
+    /// How many tasks are held back.
+    #[must_use]
+    pub const fn held(&self) -> usize {
+        self.window.held
+    }
+
+    /// Whether one more may be on its way.
+    pub(super) fn may_send(&mut self, now: Millis) -> bool {
+        self.lose_patience(now);
+        !self.window.on_the_way.is_full()
+    }
+
+    /// Keeps a task back; its timer is its deadline.
+    pub(super) fn hold(&mut self, id: TaskId, slot: u32, remaining: Millis) {
+        if self.window.queue.len() >= self.window.limit * 2 {
+            let mut window = std::mem::replace(&mut self.window, Window::new(1, 1));
+            window.queue.retain(|id| self.is_held(*id));
+            self.window = window;
+        }
+        self.window.queue.push(remaining, id);
+        self.window.held += 1;
+        if let Some(open) = &mut self.open[slot as usize] {
+            let deadline = open.task.deadline;
+            open.due = deadline;
+            self.set_timer(deadline, id);
+        }
+    }
+
+    fn is_held(&self, id: TaskId) -> bool {
+        self.find(id)
+            .is_some_and(|open| matches!(open.phase, Phase::Held))
+    }
+
+    /// Sends what was held, as far as the window allows.
+    pub(super) fn send_held(
+        &mut self,
+        now: Millis,
+        rng: &mut impl Rng,
+        actions: &mut Vec<Action<D>>,
+    ) {
+        while self.window.held > 0
+            && self.may_send(now)
+            && let Some((_, id)) = self.window.queue.pop()
+        {
+            // It may be settled; and if its time is over, its timer says so.
+            if let Ok(slot) = self.slot(id)
+                && let Some(open) = &self.open[slot as usize]
+                && matches!(open.phase, Phase::Held)
+                && now < open.task.deadline
+            {
+                self.window.held -= 1;
+                self.send(now, slot, rng, actions);
+            }
+        }
+    }
+
+    /// Tasks without an answer for too long count no longer.
+    fn lose_patience(&mut self, now: Millis) {
+        while let Some((place, first)) = self.window.on_the_way.first()
+            && first.since + self.settings.patience <= now
+        {
+            let id = first.id;
+            self.window.on_the_way.remove(place);
+            if let Ok(slot) = self.slot(id)
+                && let Some(open) = &mut self.open[slot as usize]
+            {
+                open.on_the_way = UNCOUNTED;
+            }
+        }
+    }
+}
