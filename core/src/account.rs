@@ -1,4 +1,4 @@
-//! What the API says of tenants, members, users, sessions, API tokens and the audit log.
+//! Bodies of the API for tenants, members, users, sessions, API tokens and the audit log.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,11 +13,11 @@ use crate::repository::{SignaturePolicy, StorageLimit, StorageUse};
 use crate::rights::{NetworkRole, Right, TenantRole};
 use crate::unit::{DurationMs, Timestamp};
 
-/// A tenant as a caller names it: by its name, or by its id, which stays when the name changes.
+/// A reference to a tenant in a request: by name, or by id, which is stable when the name changes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum TenantRef {
-    /// By id. No name looks like one: names have no underscore.
+    /// By id. The two cannot be confused: names have no underscore.
     Id(TenantId),
     /// By name.
     Name(TenantName),
@@ -197,7 +197,7 @@ pub enum NewNetworkRole {
 }
 
 impl NewNetworkRole {
-    /// The role, if one is given.
+    /// The role; `None` if the user has none in the network.
     #[must_use]
     pub const fn role(self) -> Option<NetworkRole> {
         match self {
@@ -341,7 +341,7 @@ pub struct ApiTokenInfo {
 }
 
 impl ApiTokenInfo {
-    /// Whether it still counts.
+    /// Whether the token can still be used at `now`: neither revoked nor expired.
     #[must_use]
     pub const fn is_open(&self, now: Timestamp) -> bool {
         self.revoked_at.is_none() && now.0 < self.expires_at.0

@@ -1,8 +1,9 @@
-//! Which addresses are on the public internet: the only ones that functions and webhooks reach, unless the operator names others.
+//! Which addresses are on the public internet: the only ones that functions and webhooks may reach, unless the operator allows others.
 //!
-//! A host name may resolve to anything its owner likes, an address inside the operator's network or a cloud's metadata service among them. So
-//! the resolved address is what is checked and what is connected to. Ranges are those of the IANA special-purpose address registries (RFC 6890
-//! and its updates) that are not globally reachable, and of IPv6 all that is not global unicast (RFC 4291, section 2.4).
+//! A host name may resolve to whatever its owner chooses, including addresses inside the operator's network or a cloud's metadata
+//! service. So the resolved address is checked, and that same address is connected to. The excluded ranges are those of the IANA
+//! special-purpose address registries (RFC 6890 and its updates) that are not globally reachable, and all of IPv6 that is not global
+//! unicast (RFC 4291, section 2.4).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,7 +13,7 @@ pub fn is_public(address: IpAddr) -> bool {
     why_not_public(address).is_none()
 }
 
-/// What kind of address it is if it is not on the public internet.
+/// The kind of an address that is not on the public internet, for messages; `None` for a public one.
 #[must_use]
 pub fn why_not_public(address: IpAddr) -> Option<&'static str> {
     match address {
@@ -52,17 +53,17 @@ fn why_not_v6(address: Ipv6Addr) -> Option<&'static str> {
     match segments {
         // The old compatible form (RFC 4291, section 2.5.5.1) is routed nowhere.
         [0, 0, 0, 0, 0, 0, ..] => Some("a reserved address"),
-        // Addresses that carry an IPv4 address are as good as that one: mapped, NAT64 (RFC 6052), 6to4 (RFC 3056).
+        // Addresses that embed an IPv4 address are judged by it: mapped, NAT64 (RFC 6052), 6to4 (RFC 3056).
         [0, 0, 0, 0, 0, 0xffff, high, low]
         | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
         | [0x2002, high, low, ..] => embedded(high, low),
-        // NAT64 of a network's own (RFC 8215).
+        // NAT64 with a network-specific prefix (RFC 8215).
         [0x64, 0xff9b, 1, ..] => Some("a private address"),
         [0xfc00..=0xfdff, ..] => Some("a unique local address"),
         [0xfe80..=0xfebf, ..] => Some("a link-local address"),
         [0xfec0..=0xfeff, ..] => Some("a site-local address"),
         [0xff00..=0xffff, ..] => Some("a multicast address"),
-        // Teredo hides its IPv4 address, and the rest of 2001::/23 is for protocols (RFC 2928); documentation (RFC 3849, RFC 9637).
+        // Teredo obfuscates its IPv4 address, and the rest of 2001::/23 is for protocols (RFC 2928); documentation (RFC 3849, RFC 9637).
         [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0x0fff, ..] => Some("a reserved address"),
         [0x2000..=0x3fff, ..] => None,
         _ => Some("a reserved address"),

@@ -565,34 +565,35 @@ pub struct Candidate {
     pub verdict: String,
 }
 
-/// Desired state of all apps, for a node that may have missed messages.
+/// The desired state of all apps, for a node that may have missed messages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AppsSnapshot {
-    /// Everything up to this revision is in it; an app that a node holds at an older revision and that is not listed is gone.
+    /// The snapshot is complete up to this revision; an app that a node holds at an older revision and that is not listed has been deleted.
     pub revision: Revision,
     /// The apps that exist.
     pub apps: Vec<AppDesired>,
-    /// The machines; absent from a controller that knows nothing of them.
+    /// The desired state of the machines; `None` from a controller that does not manage them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetDesired>,
-    /// Calls of the apps that have a quota, on all nodes, as far as they are counted.
+    /// The calls counted so far, over all nodes, for apps with a quota.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub used: Vec<AppUsed>,
 }
 
-/// Everything a DNS server answers from.
+/// The complete state from which a DNS server answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DnsSnapshot {
-    /// Everything up to this revision is in it.
+    /// The snapshot is complete up to this revision.
     pub revision: Revision,
-    /// Clusters and latency map.
+    /// The clusters and the latency map.
     pub network: NetworkDesired,
-    /// Bindings of the apps that exist.
+    /// The bindings of the apps that exist.
     pub apps: Vec<BindingsDesired>,
-    /// The text records that are set; absent from a controller that knows nothing of them.
+    /// The text records; `None` from a controller that does not manage them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub txt: Option<Vec<TxtDesired>>,
 }
 
-/// The header by which a change that a browser makes shows that it comes from the console's own page.
+/// The header that a browser's request must have to change anything: it proves that the request comes from the console's own page (CSRF
+/// protection).
 pub const CSRF_HEADER: &str = "x-fdn-csrf";

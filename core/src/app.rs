@@ -1,5 +1,4 @@
-//! Bodies of what belongs to an app: `/v1/apps/{app}/secrets`, `/v1/apps/{app}/env` and
-//! `/v1/apps/{app}/dns`.
+//! Bodies of `/v1/apps/{app}/secrets`, `/v1/apps/{app}/env` and `/v1/apps/{app}/dns`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,10 +49,10 @@ pub struct ChangeEnv {
 
 /// The shortest time to live of an app's DNS answers.
 pub const APP_TTL_MIN: DurationMs = DurationMs::from_secs(5);
-/// The longest.
+/// The longest time to live of an app's DNS answers.
 pub const APP_TTL_MAX: DurationMs = DurationMs::from_secs(300);
 
-/// What is wrong with the time to live of an app's DNS answers, if anything is.
+/// Why a time to live is not allowed for an app's DNS answers; `None` if it is.
 #[must_use]
 pub fn app_ttl_problem(ttl: DurationMs) -> Option<String> {
     let whole = ttl.as_millis().is_multiple_of(1000);

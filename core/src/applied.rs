@@ -1,4 +1,4 @@
-//! What was applied together from declared files.
+//! Sets of declared items that were applied together from files.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,19 +14,19 @@ pub use crate::id::SetName;
 use crate::id::{AppName, BudgetName, HostName, RecordName, ScheduleName, SecretName, UserName};
 use crate::unit::Timestamp;
 
-/// The most items of a set.
+/// The most items in a set.
 pub const ITEMS_MAX: usize = 10_000;
-/// What an item's text looks like.
+/// The pattern of an item's text form, for the OpenAPI document.
 const PATTERN: &str = "^((app|budget|member)/[^/]{1,63}|txt/[^/]{1,253}|(secret|schedule|domain)/[^/]{1,63}/[^/]{1,253})$";
 /// The most sets of a tenant.
 pub const SETS_MAX: u64 = 100;
 
-/// Something that files can declare: `app/NAME`, `budget/NAME`, `member/NAME`, `txt/NAME`, and of an app `secret/APP/NAME`, `schedule/APP/NAME`,
-/// `domain/APP/HOST`.
+/// An item that files can declare. Text form: `app/NAME`, `budget/NAME`, `member/NAME`, `txt/NAME`, and for parts of an app
+/// `secret/APP/NAME`, `schedule/APP/NAME`, `domain/APP/HOST`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Item {
-    /// An app with all that belongs to it.
+    /// An app with everything that belongs to it.
     App(AppName),
     /// A budget.
     Budget(BudgetName),
@@ -36,14 +36,14 @@ pub enum Item {
     Secret(AppName, SecretName),
     /// A schedule of an app.
     Schedule(AppName, ScheduleName),
-    /// A host name of an app beside its own.
+    /// A host name of an app in addition to its own.
     Domain(AppName, HostName),
     /// The text records of a name in the zone.
     Txt(RecordName),
 }
 
 impl Item {
-    /// The app that it goes with when that goes; none if it stands by itself.
+    /// The app with which the item is deleted; `None` if it is independent.
     #[must_use]
     pub const fn part_of(&self) -> Option<&AppName> {
         match self {
@@ -141,7 +141,7 @@ pub struct AppliedSet {
 }
 
 impl AppliedSet {
-    /// A set under whose name nothing was applied.
+    /// A set under whose name nothing has been applied yet.
     #[must_use]
     pub const fn empty(set: SetName) -> Self {
         Self {

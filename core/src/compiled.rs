@@ -1,24 +1,24 @@
-//! Machine code of a component that was compiled once in the centre, and packs of the machine code of single functions: what they say of themselves,
-//! and what their signature covers.
+//! Machine code that was compiled centrally: of whole components, and packs of single functions. Their heads and what is signed.
 //!
 //! ```text
 //! compiled = head "\n" code      head: CompiledHead as JSON on one line of at most 4096 bytes
 //! pack     = head "\n" pack      head: PackHead, likewise
 //! ```
 //!
-//! Loading machine code is as dangerous as running a native program, so a node takes none whose head was not signed by an authority of its network.
+//! Loading machine code is as dangerous as running a native program, so a node accepts none unless its head is signed by an authority of
+//! its network.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::digest::Digest;
 
-/// The longest head in bytes, its line break included.
+/// The longest head in bytes, including its line break.
 pub const HEAD_MAX: usize = 4096;
-/// The longest name of an engine.
+/// The longest engine key in bytes.
 const ENGINE_MAX: usize = 64;
 
-/// What machine code is of, and who vouches for it.
+/// The head of a component's machine code, with its signature.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CompiledHead {
@@ -28,14 +28,14 @@ pub struct CompiledHead {
     pub engine: EngineKey,
     /// The digest of the machine code.
     pub code: Digest,
-    /// Bytes of the machine code.
+    /// The size of the machine code in bytes.
     pub size: u64,
     /// The authority's signature of [`CompiledHead::signed_text`]: ECDSA on P-256 with SHA-256 (ASN.1), base64.
     pub signature: String,
 }
 
 impl CompiledHead {
-    /// What is signed.
+    /// The text that is signed.
     #[must_use]
     pub fn signed_text(component: &Digest, engine: &EngineKey, code: &Digest, size: u64) -> String {
         format!(
@@ -43,53 +43,53 @@ impl CompiledHead {
         )
     }
 
-    /// What this head's signature must be of.
+    /// The text that this head's signature must match.
     #[must_use]
     pub fn text(&self) -> String {
         Self::signed_text(&self.component, &self.engine, &self.code, self.size)
     }
 }
 
-/// What a pack of single functions is for, and who vouches for it. A controller compiles with none that no authority of its network has signed.
+/// The head of a pack of single functions, with its signature. A controller uses only packs that an authority of its network has signed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PackHead {
     /// The engine it was compiled for.
     pub engine: EngineKey,
-    /// The digest of the pack, which is its name.
+    /// The digest of the pack, by which it is stored.
     pub pack: Digest,
-    /// Bytes of the pack.
+    /// The size of the pack in bytes.
     pub size: u64,
     /// The authority's signature of [`PackHead::signed_text`], as in [`CompiledHead`].
     pub signature: String,
 }
 
 impl PackHead {
-    /// What is signed.
+    /// The text that is signed.
     #[must_use]
     pub fn signed_text(engine: &EngineKey, pack: &Digest, size: u64) -> String {
         format!("fdn pack v1\nengine {engine}\npack {pack}\nsize {size}\n")
     }
 
-    /// What this head's signature must be of.
+    /// The text that this head's signature must match.
     #[must_use]
     pub fn text(&self) -> String {
         Self::signed_text(&self.engine, &self.pack, self.size)
     }
 }
 
-/// The name of an engine: what machine code depends on besides the component.
+/// Identifies a compilation engine: everything that machine code depends on besides the component.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct EngineKey(String);
 
-/// A text that names no engine.
+/// The text is not an engine key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the name of an engine has 1 to {ENGINE_MAX} lower-case hexadecimal digits")]
 pub struct NoEngineKey;
 
 impl EngineKey {
-    /// The name as text.
+    /// The key as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

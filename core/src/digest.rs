@@ -1,4 +1,4 @@
-//! SHA-256 digests: what an artifact is called everywhere (`sha256:…`, as OCI descriptors write it).
+//! SHA-256 digests, which identify artifacts everywhere (`sha256:…`, as in OCI descriptors).
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,36 +24,36 @@ impl Digest {
         hasher.finish()
     }
 
-    /// The 64 hexadecimal digits without the `sha256:` prefix: file names, object keys.
+    /// The 64 hexadecimal digits without the `sha256:` prefix, for file names and object keys.
     #[must_use]
     pub fn hex(&self) -> String {
         hex::encode(self.0)
     }
 
-    /// The bytes.
+    /// The 32 bytes.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// The first 12 hexadecimal digits: enough for people.
+    /// The first 12 hexadecimal digits, for display.
     #[must_use]
     pub fn short(&self) -> String {
         hex::encode(&self.0[..6])
     }
 }
 
-/// Digests a stream piece by piece.
+/// Computes the digest of a stream incrementally.
 #[derive(Clone, Default)]
 pub struct DigestBuilder(Sha256);
 
 impl DigestBuilder {
-    /// Adds the next piece.
+    /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The digest of all pieces.
+    /// The digest of everything added.
     #[must_use]
     pub fn finish(self) -> Digest {
         Digest(self.0.finalize().into())

@@ -1,5 +1,4 @@
-//! Host names that an app answers to beside its own: bodies of `/v1/apps/{app}/domains`, and what of them is decided without a look at the
-//! DNS.
+//! Host names that an app serves in addition to its own: bodies of `/v1/apps/{app}/domains`, and the rules that need no DNS look-up.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -8,12 +7,12 @@ use crate::error::{Coded, ErrorCode};
 use crate::id::{AppName, HostName};
 use crate::unit::Timestamp;
 
-/// The label under which the proof stands.
+/// The label below which the proof record of a host is published.
 pub const CHALLENGE: &str = "_fdn-challenge";
-/// What the text of the proof begins with.
+/// The prefix of the proof record's text.
 pub const PROOF: &str = "fdn-domain=";
 
-/// A host name that cannot be an app's.
+/// The host name cannot be given to an app.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{host} cannot be a domain of an app: {problem}")]
 pub struct DomainError {
@@ -27,10 +26,10 @@ impl Coded for DomainError {
     }
 }
 
-/// Refuses names that no owner can prove, or that are not the owner's to give.
+/// Refuses names whose ownership cannot be proven, or that belong to the network.
 ///
 /// # Errors
-/// Says why.
+/// The reason, for the owner.
 pub fn check(host: &HostName, zone: &HostName) -> Result<(), DomainError> {
     let wrong = |problem| {
         Err(DomainError {
@@ -62,13 +61,13 @@ pub fn check(host: &HostName, zone: &HostName) -> Result<(), DomainError> {
     Ok(())
 }
 
-/// The name of the record that proves a host.
+/// The name of the record that proves ownership of a host.
 #[must_use]
 pub fn challenge(host: &HostName) -> String {
     format!("{CHALLENGE}.{host}")
 }
 
-/// The text of the record that proves it for whoever was given the token.
+/// The text of the record that proves ownership, for the holder of this token.
 #[must_use]
 pub fn proof(token: &str) -> String {
     format!("{PROOF}{token}")
@@ -87,11 +86,11 @@ pub struct AddDomain {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DomainState {
-    /// Its owner has not proven it yet, or not any more: the app does not answer to it.
+    /// Ownership is not proven yet, or no longer: the app does not serve the name.
     Pending,
-    /// The app answers to it.
+    /// The app serves the name.
     Verified,
-    /// The app answers to it, but its proof was not found when it was looked for last.
+    /// The app serves the name, but the last check did not find the proof.
     Failing,
 }
 
@@ -151,7 +150,7 @@ pub struct DomainInfo {
 }
 
 impl DomainInfo {
-    /// The records that prove `host` and bring its calls to the app at `target`.
+    /// The DNS records that prove ownership of `host` and direct its calls to the app at `target`.
     #[must_use]
     pub fn records(host: &HostName, target: &HostName, token: &str) -> Vec<DnsRecord> {
         let record = |name: String, kind: &str, value: String, purpose: &str| DnsRecord {

@@ -1,8 +1,9 @@
-//! How a node becomes part of the network: join tokens, the identity in a node's certificate, and the bodies of the calls.
+//! How machines join the network: join tokens, the identity in a certificate, and the bodies of the calls.
 //!
-//! An operator makes a [`JoinToken`] for one cluster. A new machine makes a key, and shows the token with a certificate signing request
-//! (RFC 2986) to `POST /v1/nodes/enrol`; it gets a certificate with a [`NodeIdentity`] as its URI name (RFC 5280, section 4.2.1.6). Before
-//! that ends the node asks for the next one at `POST /v1/nodes/renew`, and proves by a signature that it holds the key.
+//! An operator creates a [`JoinToken`] for one cluster. A new machine creates a key, and sends the token with a certificate signing
+//! request (RFC 2986) to `POST /v1/nodes/enrol`; it gets a certificate with a [`NodeIdentity`] as its URI name (RFC 5280, section
+//! 4.2.1.6). Before that expires the node requests the next one at `POST /v1/nodes/renew`, and proves by a signature that it holds the
+//! key.
 
 mod identity;
 
@@ -20,25 +21,26 @@ use crate::id::{ClusterId, HostName, JoinTokenId, NodeId, RegionName};
 use crate::unit::{DurationMs, Revision, Timestamp};
 pub use identity::{ControllerIdentity, Machine, NodeIdentity, Role};
 
-/// The right to join one cluster: `fdn-join.ID.SECRET`, or `fdn-join.ID.SECRET.HASH` where the controllers' API is known by an authority of the operator's
-/// own. `Debug` hides the secret.
+/// The right to join one cluster: `fdn-join.ID.SECRET`, or `fdn-join.ID.SECRET.HASH` where the controllers' API has a certificate of the
+/// operator's own authority. `Debug` hides the secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken {
-    /// Which token it is.
+    /// The token's id.
     pub id: JoinTokenId,
     secret: String,
-    /// The SHA-256 of the authority's certificate (DER), which the API shows: a machine that joins sends the secret to nobody else.
+    /// The SHA-256 of the certificate (DER) of the authority that must have issued the API's certificate: a joining machine sends the
+    /// secret to nobody else. `None` if the token names none.
     pub authority: Option<Digest>,
 }
 
-/// Hexadecimal digits of a join token's secret: 256 bits.
+/// The number of hexadecimal digits in a join token's secret: 256 bits.
 const SECRET_LEN: usize = 64;
 
 impl JoinToken {
-    /// A token with a secret of 64 hexadecimal digits that the caller drew.
+    /// A token with a secret of 64 hexadecimal digits, drawn by the caller.
     ///
     /// # Errors
-    /// When the secret is anything else.
+    /// When the secret has another form.
     pub fn new(id: JoinTokenId, secret: &str) -> Result<Self, ParseError> {
         if secret.len() != SECRET_LEN || !secret.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(malformed());
@@ -50,7 +52,7 @@ impl JoinToken {
         })
     }
 
-    /// The same, for a machine that is to know the API by this authority.
+    /// Sets the authority by which a machine must verify the API.
     #[must_use]
     pub fn with_authority(self, authority: Option<Digest>) -> Self {
         Self { authority, ..self }
@@ -62,7 +64,7 @@ impl JoinToken {
         &self.secret
     }
 
-    /// The whole token as it is handed over, once.
+    /// The complete token as text; shown once.
     #[must_use]
     pub fn expose(&self) -> String {
         match &self.authority {
@@ -71,14 +73,14 @@ impl JoinToken {
         }
     }
 
-    /// What a machine that joins shows: which authority it was told of is its own matter.
+    /// The token as a joining machine sends it: without the authority, which only the machine needs.
     #[must_use]
     pub fn shown(&self) -> String {
         format!("fdn-join.{}.{}", self.id, self.secret)
     }
 }
 
-/// The value is a secret, so it is not repeated.
+/// The value is a secret, so the error does not repeat it.
 fn malformed() -> ParseError {
     ParseError::new(
         "join token",
@@ -134,10 +136,10 @@ pub struct NodeAddresses {
 }
 
 impl NodeAddresses {
-    /// The most host names.
+    /// The most additional host names of a machine.
     pub const NAMES_MAX: usize = 8;
 
-    /// The same, with what is not said as it is in `known`.
+    /// Fills what is not set with the values of `known`.
     #[must_use]
     pub fn or(&self, known: &Self) -> Self {
         let names = if self.names.is_empty() {
@@ -153,7 +155,7 @@ impl NodeAddresses {
         }
     }
 
-    /// Refuses what others cannot reach.
+    /// Refuses addresses that others cannot reach.
     ///
     /// # Errors
     /// When an address has no host or port, or there are too many names.
@@ -262,11 +264,11 @@ pub struct RenewRequest {
     pub signature: String,
 }
 
-/// How far a node's clock may be off when it asks for a certificate; an older request is not answered again.
+/// How far a node's clock may deviate when it requests a certificate; requests older than this are refused.
 pub const RENEW_WINDOW: DurationMs = DurationMs::from_secs(300);
 
 impl RenewRequest {
-    /// What the node signs. Every part is of fixed form and on its own line, so that no two requests have the same text.
+    /// The text that the node signs. Every part has a fixed form and its own line, so that no two requests have the same text.
     #[must_use]
     pub fn signed_text(serial: &str, at: Timestamp, addresses: &NodeAddresses) -> String {
         let NodeAddresses {
@@ -296,34 +298,35 @@ pub struct RenewResponse {
     pub seeds: Vec<Seed>,
 }
 
-/// When a certificate should be renewed: after two thirds of its life, so that a controller may be away for the last third.
+/// When a certificate should be renewed: after two thirds of its lifetime, so that a controller may be unavailable for the last third.
 #[must_use]
 pub const fn renew_at(issued_at: Timestamp, expires_at: Timestamp) -> Timestamp {
     let life = expires_at.0.saturating_sub(issued_at.0);
     Timestamp(issued_at.0.saturating_add(life / 3 * 2))
 }
 
-/// Asks to be, or to stay, the head of a cluster.
+/// A request to become, or to remain, the head of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseRequest {
-    /// Who asks.
+    /// The node that asks.
     pub node: NodeId,
-    /// The epoch that the asker holds, to keep it; absent, to begin one.
+    /// The epoch that the node holds, to renew its lease; `None` to acquire a new one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
-    /// For how long, in milliseconds from now; the controller bounds it.
+    /// The requested duration, in milliseconds from now; the controller bounds it.
     pub ttl_ms: u64,
 }
 
-/// Who is the head of a cluster. Whoever asked is it if `holder` is its own name and `epoch` the one it asked to keep, or it asked for none.
+/// The head of a cluster. The node that asked is the head if `holder` is its own name and `epoch` the one it asked to renew, or if it
+/// asked to acquire one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LeaseResponse {
-    /// The head.
+    /// The node that is the head.
     pub holder: NodeId,
-    /// Grows with every change of the holder, and when the same node begins anew.
+    /// Increases with every change of the holder, and when the same node acquires the lease anew.
     pub epoch: u64,
-    /// Milliseconds from now until the lease ends; the clocks of node and controller are not compared.
+    /// The remaining duration of the lease, in milliseconds from now; relative, so that the clocks of node and controller need not agree.
     pub expires_ms: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What every error of the network says: a stable code, whose fault it is, and whether trying again can help.
+//! The answers that every error of the network gives: a stable code, whose fault it is, and whether a retry can help.
 //!
 //! Each crate has its own `Error` enum; all of them implement [`Coded`]. Only `controller/src/http/error.rs` and the gateway
 //! turn a code into an HTTP status; both send an RFC 9457 [`Problem`].
@@ -8,7 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Whose fault an error is: who must act.
+/// Whose fault an error is, and thus who must act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
@@ -32,7 +32,7 @@ pub enum Retry {
     Later,
 }
 
-/// An error that answers the three questions.
+/// An error that answers these three questions.
 pub trait Coded: std::error::Error {
     /// The stable code.
     fn code(&self) -> ErrorCode;
@@ -59,10 +59,10 @@ macro_rules! codes {
         }
 
         impl ErrorCode {
-            /// All codes, in order.
+            /// All codes, in ascending order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// `FDN-1001` and so on.
+            /// The code as text: `FDN-1001` and so on.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $code,)* }
@@ -294,7 +294,7 @@ impl Problem {
     /// The media type of RFC 9457.
     pub const MEDIA_TYPE: &'static str = "application/problem+json";
 
-    /// A problem of this code with its default status.
+    /// A problem with this code and its default status.
     #[must_use]
     pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
         Self {
@@ -311,14 +311,14 @@ impl Problem {
         }
     }
 
-    /// The same, of an upload that was refused at this step of its validation.
+    /// Adds the validation step at which an upload was refused.
     #[must_use]
     pub fn at_step(mut self, step: Option<&str>) -> Self {
         self.step = step.map(str::to_owned);
         self
     }
 
-    /// The same with the request's id.
+    /// Adds the id of the request.
     #[must_use]
     pub fn with_request_id(mut self, id: impl Into<String>) -> Self {
         self.request_id = Some(id.into());
@@ -332,7 +332,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A text that is not what it should be.
+/// A text does not have the required form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {value:?} is not valid: expected {expected}")]
 pub struct ParseError {
@@ -342,7 +342,7 @@ pub struct ParseError {
 }
 
 impl ParseError {
-    /// An error for `value`, cut to what a person can read.
+    /// An error for `value`, which is truncated to a readable length.
     #[must_use]
     pub fn new(what: &'static str, value: impl Into<String>, expected: &'static str) -> Self {
         let mut value = value.into();

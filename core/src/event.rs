@@ -1,7 +1,7 @@
-//! What happens in the network, told as it happens to whoever may see it (`GET /v1/events`).
+//! Events: changes in the network, streamed to those who may see them (`GET /v1/events`).
 //!
-//! Events say that something changed and where, not how it is now: whoever needs that reads it. They are numbered in the order in which they
-//! were noted, whichever controller noted them, so that a reader who was away goes on after the last number it saw.
+//! An event says that something changed and where, not what it is now: readers fetch that. Events are numbered in the order in which they
+//! were recorded, whichever controller recorded them, so that a reader that was away resumes after the last number it saw.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,13 +19,13 @@ use crate::unit::Timestamp;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
-    /// An app: deployed, rolled back, deleted.
+    /// An app was deployed, rolled back or deleted.
     App,
-    /// All living nodes serve what is current of an app.
+    /// All living nodes serve the current version of an app.
     Ready,
-    /// Where an app's clients are sent.
+    /// The clusters to which an app's clients are sent have changed.
     Plan,
-    /// Who may call an app, and how often.
+    /// An app's policy has changed: who may call it, and how often.
     Policy,
     /// Which versions an app's calls go to.
     Traffic,
@@ -35,12 +35,12 @@ pub enum EventKind {
     Billing,
     /// A node, a cluster or a join token.
     Node,
-    /// Anything else that is written down in the audit log.
+    /// Any other change recorded in the audit log.
     Other,
 }
 
 impl EventKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 9] = [
         Self::App,
         Self::Ready,
@@ -53,7 +53,7 @@ impl EventKind {
         Self::Other,
     ];
 
-    /// The word.
+    /// The name used in JSON and queries.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -69,8 +69,8 @@ impl EventKind {
         }
     }
 
-    /// The kind of a change that the audit log has as `action` on `subject`; nothing for people's sessions, tokens and accounts, which are
-    /// their own.
+    /// The kind of a change that the audit log records as `action` on `subject`; `None` for users' sessions, tokens and accounts,
+    /// which are private to them.
     #[must_use]
     pub fn of_change(action: &str, subject: &str) -> Option<Self> {
         let (what, _) = subject.split_once('/').unwrap_or((subject, ""));
@@ -133,15 +133,15 @@ pub struct Event {
     pub detail: Option<String>,
 }
 
-/// The name of the event that tells a reader who was away for too long that some are no longer kept; its data are a [`Missed`].
+/// The name of the event that tells a reader that older events are no longer kept; its data is a [`Missed`].
 pub const MISSED: &str = "missed";
 
 /// Events that a reader asked for and that are no longer kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Missed {
-    /// The last one the reader has.
+    /// The number of the last event that the reader has.
     pub after: u64,
-    /// The oldest one there is.
+    /// The number of the oldest event that is kept.
     pub oldest: u64,
 }
 

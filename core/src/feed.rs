@@ -1,9 +1,10 @@
-//! The feed: what machines at the edge are told through their one connection to a controller, and how it is cut into pieces.
+//! The feed: what controllers send to machines at the edge over their one connection, and its framing.
 //!
-//! `GET /edge/v1/feed?since=REVISION` is answered with a stream of [`Frame`]s that never ends by itself. After [`Frame::Hello`] come changes since
-//! the revision that was named, or a snapshot where those are not at hand any more: [`Frame::Snapshot`], all there is for this machine, and
-//! [`Frame::At`]. From then on each change as it happens, and [`Frame::At`] as a heartbeat. A frame is JSON in pieces of at most [`PIECE_MAX`]
-//! bytes; before each piece stand four bytes, big-endian: its length, and in the highest bit whether the frame goes on in the next one.
+//! `GET /edge/v1/feed?since=REVISION` is answered with an endless stream of [`Frame`]s. After [`Frame::Hello`] come the changes since the
+//! named revision, or, where those are no longer available, a snapshot: [`Frame::Snapshot`], all state for this machine, and
+//! [`Frame::At`]. From then on each change is sent as it happens, and [`Frame::At`] as a heartbeat. A frame is JSON, cut into pieces of
+//! at most [`PIECE_MAX`] bytes; each piece is preceded by four bytes, big-endian: its length, with the highest bit set if the frame
+//! continues in the next piece.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,16 +19,16 @@ use crate::message::{
 use crate::policy::quota::AppUsed;
 use crate::unit::{DurationMs, Revision};
 
-/// The form of frames that this build reads and writes. A machine names it, and is sent no other.
+/// The frame format that this build reads and writes. A machine names it in its request, and gets no other.
 pub const SCHEMA: u16 = 1;
-/// Bytes of a piece at most.
+/// The most bytes of a piece.
 pub const PIECE_MAX: usize = 256 << 10;
-/// Bytes before each piece.
+/// The number of bytes before each piece.
 const HEADER: usize = 4;
-/// Set in the header of a piece that another one of the same frame follows.
+/// Set in the header of a piece if the frame continues in the next one.
 const MORE: u32 = 1 << 31;
 
-/// The value of a secret as it is on its way, inside TLS. `Debug` hides it.
+/// The value of a secret in transit, protected by TLS only. `Debug` hides it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Plain(pub String);
@@ -38,82 +39,82 @@ impl fmt::Debug for Plain {
     }
 }
 
-/// What a controller says first.
+/// The first frame of a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// How long the controller is silent at most: whoever hears nothing for twice as long has lost it.
+    /// The longest silence of the controller: a machine that hears nothing for twice as long has lost it.
     pub heartbeat: DurationMs,
 }
 
 /// An app with the values of its secrets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AppFrame {
-    /// The app. Secrets are not in it.
+    /// The app's desired state, without secrets.
     pub desired: AppDesired,
-    /// Of each of its functions, in their order, the values of its secrets.
+    /// By function, in the order of `desired`: the values of its secrets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<BTreeMap<SecretName, Plain>>,
 }
 
-/// What a controller tells a machine.
+/// A message of the feed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Frame {
-    /// Comes first.
+    /// The first frame of every feed.
     Hello(Hello),
-    /// A snapshot begins, complete up to this revision. Until [`Frame::At`] nothing else comes; what is held at an older or equal revision
-    /// and does not come is gone.
+    /// Begins a snapshot that is complete up to this revision and ends with [`Frame::At`]. Whatever the machine holds at this
+    /// revision or an older one and is not in the snapshot has been deleted.
     Snapshot(Revision),
-    /// An app, for nodes.
+    /// The desired state of an app, for nodes.
     App(Box<AppFrame>),
-    /// Machines, as far as this one must know of them.
+    /// The desired state of the machines, restricted to what this one must know.
     Fleet(FleetDesired),
-    /// Calls of the apps that have a quota, on all nodes, as far as they are counted.
+    /// The calls counted so far, over all nodes, for apps with a quota.
     Used(Vec<AppUsed>),
-    /// What is answered for an app, for DNS servers.
+    /// The bindings of an app, for DNS servers.
     Bindings(BindingsDesired),
-    /// How that changed.
+    /// Changes of an app's bindings, for DNS servers.
     BindingsChanged(BindingsChanged),
-    /// Clusters and latency map, for DNS servers.
+    /// The clusters and the latency map, for DNS servers.
     Network(NetworkDesired),
-    /// Text records, for DNS servers.
+    /// The text records of one name, for DNS servers.
     Txt(TxtDesired),
-    /// All up to this revision was said.
+    /// Everything up to this revision has been sent.
     At(Revision),
 }
 
-/// What a machine reports, in one request.
+/// The reports of a machine, in one request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Each as if it had come alone.
+    /// The messages, in the order in which they arose; each is handled by itself.
     pub messages: Vec<Message>,
 }
 
-/// Why a feed cannot be understood.
+/// The feed cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum FeedError {
-    /// A piece is longer than pieces are.
+    /// A piece claims more bytes than [`PIECE_MAX`].
     #[error("a piece of {0} bytes, where {PIECE_MAX} are the most")]
     Piece(usize),
-    /// A frame is longer than is taken.
+    /// A frame is longer than the decoder's limit.
     #[error("a frame of more than {0} bytes")]
     Frame(usize),
-    /// A frame says nothing that is known.
+    /// A frame is not JSON of a known form.
     #[error("a frame cannot be understood: {0}")]
     Json(#[from] serde_json::Error),
 }
 
 impl Frame {
-    /// The frame as it is sent.
+    /// The frame as it is sent, cut into pieces.
     ///
     /// # Errors
-    /// When it cannot be written, which would be a bug.
+    /// When it cannot be serialized, which would be a bug.
     pub fn encode(&self) -> Result<Vec<u8>, FeedError> {
         Ok(cut(&serde_json::to_vec(self)?))
     }
 }
 
-/// Puts a frame's text into pieces.
+/// Cuts a frame's text into pieces.
 fn cut(text: &[u8]) -> Vec<u8> {
     let pieces = text.len().div_ceil(PIECE_MAX).max(1);
     let mut out = Vec::with_capacity(text.len() + pieces * HEADER);
@@ -127,18 +128,18 @@ fn cut(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Puts frames together from bytes as they come.
+/// Reassembles frames from a byte stream.
 #[derive(Debug)]
 pub struct Decoder {
     limit: usize,
     header: Vec<u8>,
-    /// Bytes of the present piece that are to come, and whether another one follows it.
+    /// The number of bytes missing from the present piece, and whether the frame continues after it.
     piece: Option<(usize, bool)>,
     text: Vec<u8>,
 }
 
 impl Decoder {
-    /// A decoder that takes frames of at most `limit` bytes.
+    /// A decoder that accepts frames of at most `limit` bytes.
     #[must_use]
     pub const fn new(limit: usize) -> Self {
         Self {
@@ -149,10 +150,10 @@ impl Decoder {
         }
     }
 
-    /// Takes from the beginning of `bytes` what belongs to the next frame; the frame with its length, if it is whole.
+    /// Consumes bytes from the front of `bytes` up to the end of the next frame; returns the frame and its length once it is complete.
     ///
     /// # Errors
-    /// When the bytes are no feed, or a frame is too long. Nothing can be read after that.
+    /// When the bytes are not a feed, or a frame is too long. The decoder cannot continue after that.
     pub fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<(Frame, usize)>, FeedError> {
         while !bytes.is_empty() {
             let Some((left, more)) = self.piece else {

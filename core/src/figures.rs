@@ -1,4 +1,4 @@
-//! What callers of apps saw, in figures: bodies of `/v1/metrics`, and what nodes count for them.
+//! Metrics of apps as callers experience them: bodies of `/v1/metrics`, and the counters that nodes report for them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,8 @@ use crate::error::ParseError;
 use crate::rollout::{BUCKETS, CallCounts, bucket_end, bucket_of};
 use crate::unit::{Millis, Timestamp};
 
-/// Buckets of [`Tally`] count in this part of a millisecond: calls at the edge take less than one. The last bucket but one ends at 33 s.
+/// Latency buckets of a [`Tally`] are those of [`bucket_of`] scaled by this factor, since calls at the edge take less than a millisecond.
+/// The last bucket but one ends at 33 s.
 const PER_MS: f64 = 16.0;
 
 /// What callers saw, counted: calls by how they ended, from the request's head to the last byte of the answer.
@@ -25,13 +26,13 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// The bucket of a call that took this long.
+    /// The latency bucket of a call that took this long.
     #[must_use]
     pub fn bucket(took: Millis) -> usize {
         bucket_of(took.get() * PER_MS)
     }
 
-    /// What came since `before` was counted; all of it if the counter began anew meanwhile.
+    /// The increase since `before`; the whole tally if the counter was reset in between.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         if !self.counts.continues(&before.counts) {
@@ -43,7 +44,7 @@ impl Tally {
         }
     }
 
-    /// Both together.
+    /// The sum of two tallies.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         Self {
@@ -52,7 +53,7 @@ impl Tally {
         }
     }
 
-    /// The part of it that belongs to one of `parts` equal spans of time, the first being 0: all parts together are the whole.
+    /// The share of `part` (from 0) if the tally is distributed evenly over `parts` equal spans of time; all shares together equal the whole.
     #[must_use]
     pub fn part(&self, part: u64, parts: u64) -> Self {
         let share = |count: u64| {
@@ -71,13 +72,14 @@ impl Tally {
         }
     }
 
-    /// Whether there is nothing in it.
+    /// Whether nothing was counted.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.counts.calls == 0 && self.cold_starts == 0
     }
 
-    /// How long this share of the calls took at most, from 0 to 1; nothing without calls. Within a bucket calls are taken to be spread evenly.
+    /// The latency that this share of the calls (0 to 1) did not exceed; `None` without calls. Within a bucket, calls are assumed to
+    /// be evenly distributed.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<Millis> {
         let total: u64 = self.counts.latency.iter().map(|(_, calls)| *calls).sum();
@@ -90,7 +92,7 @@ impl Tally {
             let (bucket, calls) = (usize::from(*bucket), *calls as f64);
             if before + calls >= rank {
                 let begin = bucket.checked_sub(1).map_or(0.0, bucket_end);
-                // Of the last one only its beginning is known.
+                // The last bucket has no end.
                 let end = if bucket >= BUCKETS - 1 {
                     begin
                 } else {
@@ -108,11 +110,11 @@ impl Tally {
 /// How far back is looked, and in which steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum Window {
-    /// A quarter of an hour in steps of 10 s.
+    /// 15 minutes in steps of 10 s.
     #[default]
     #[serde(rename = "15m")]
     Quarter,
-    /// A day in steps of 5 min.
+    /// One day in steps of 5 min.
     #[serde(rename = "24h")]
     Day,
 }
@@ -127,7 +129,7 @@ impl Window {
         }
     }
 
-    /// How many steps.
+    /// The number of steps in the window.
     #[must_use]
     pub const fn steps(self) -> u64 {
         match self {
@@ -141,14 +143,14 @@ impl Window {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FiguresBy {
-    /// Everything together.
+    /// No grouping.
     #[default]
     Total,
-    /// An app.
+    /// By app.
     App,
-    /// A cluster.
+    /// By cluster.
     Cluster,
-    /// A region.
+    /// By region.
     Region,
 }
 
@@ -221,7 +223,7 @@ pub struct FigurePoint {
 }
 
 impl FigurePoint {
-    /// What a tally says of the step that began `at`.
+    /// The figures of the step that began at `at`.
     #[must_use]
     pub fn of(at: Timestamp, tally: &Tally) -> Self {
         Self {

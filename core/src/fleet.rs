@@ -1,4 +1,4 @@
-//! What operators see and change of the network's machines: clusters, join tokens, nodes and how they are.
+//! Bodies for operators about the network's machines: clusters, join tokens, nodes and their state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -14,21 +14,21 @@ use crate::latency::LatencySource;
 use crate::message::{NodeStatus, StageCounts};
 use crate::unit::{DurationMs, Millis, Revision, Timestamp};
 
-/// Desired state of the network's machines, for nodes: who takes no new work, whose certificate no longer counts, and whom to trust.
+/// The desired state of the network's machines, for nodes: which are cordoned, which certificates are revoked, and which authorities to trust.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetDesired {
     /// The version of this desired state.
     pub revision: Revision,
-    /// Nodes that are to take no new work.
+    /// The cordoned nodes, which accept no new work.
     pub cordoned: BTreeSet<NodeId>,
-    /// Certificates that no longer count although they have not ended.
+    /// Certificates that are revoked and not expired yet.
     pub revoked: Vec<Revoked>,
-    /// The certificates (PEM) that nodes are checked against.
+    /// The authorities (PEM) by which nodes verify each other's certificates.
     pub authorities: Vec<String>,
-    /// Where the nodes of each cluster take calls of workflows' stages from other clusters.
+    /// By cluster: the addresses on which its nodes accept stage calls of workflows from other clusters.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stage_calls: BTreeMap<ClusterId, Vec<SocketAddr>>,
-    /// Devices that an operator put back into service, by node, and at which revision that was said last: once for each.
+    /// By node: devices that an operator put back into service, with the revision of the last such request; each request takes effect once.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub restored: BTreeMap<NodeId, BTreeMap<DeviceId, Revision>>,
 }
@@ -41,14 +41,14 @@ pub struct RestoreDevice {
     pub device: DeviceId,
 }
 
-/// A certificate that no longer counts.
+/// A revoked certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Revoked {
     /// Its serial number in hexadecimal digits.
     pub serial: String,
-    /// Whose it was.
+    /// The node to which it was issued.
     pub node: NodeId,
-    /// When it ends by itself, after which it need not be remembered.
+    /// When it expires, after which it need not be listed.
     pub expires_at: Timestamp,
 }
 
@@ -116,7 +116,7 @@ pub struct JoinTokenInfo {
 }
 
 impl JoinTokenInfo {
-    /// Whether it lets another machine in.
+    /// Whether the token still admits another machine at `now`.
     #[must_use]
     pub const fn is_open(&self, now: Timestamp) -> bool {
         self.uses_left > 0 && self.revoked_at.is_none() && now.0 < self.expires_at.0
@@ -144,20 +144,20 @@ pub struct DnsServerInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
-    /// It was let in and has not said anything yet.
+    /// It was admitted and has not reported yet.
     Joined,
-    /// It takes work.
+    /// It accepts work.
     Alive,
-    /// It takes no new work; what it has ends.
+    /// It accepts no new work; present work completes.
     Draining,
-    /// It takes no new work and has none.
+    /// It accepts no new work and has none left.
     Drained,
-    /// It was not heard within the last seconds.
+    /// No report has arrived within the status lifetime.
     Lost,
 }
 
 impl NodeState {
-    /// The state of a node that said `status`. Only the node itself can say that it has begun to drain.
+    /// The state of a node that reported `status`. Only the node itself can tell that it has begun to drain.
     #[must_use]
     pub fn of(status: &NodeStatus, alive: bool) -> Self {
         match (alive, status.draining) {
@@ -168,7 +168,7 @@ impl NodeState {
         }
     }
 
-    /// The word.
+    /// The name used in JSON and tables.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

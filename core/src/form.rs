@@ -1,8 +1,9 @@
-//! Forms of a function version: the same function built more than once, such as a component and a container image, or for processors and for GPUs.
+//! Forms of a function version: the same function built more than once, for example as a component and as a container image, or for CPUs
+//! and for GPUs.
 //!
-//! The keys of a manifest itself are its first form, which is called `main`. Each table `[[forms]]` is another one: a runtime, what an instance
-//! needs and how long a call is expected to take. All else (time-out, variables, secrets, bounds of bodies) is the function's and the same in each.
-//! A cluster serves one form at a time, which the controller chooses ([`FormChoices`]).
+//! A manifest's own keys describe its first form, named `main`. Each `[[forms]]` table describes another: a runtime, the resources of an
+//! instance and the expected time of a call. Everything else (timeout, variables, secrets, body limits) belongs to the function and is
+//! the same in all forms. A cluster serves one form at a time, which the controller chooses ([`FormChoices`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
@@ -28,15 +29,15 @@ impl FormName {
         MAIN.parse().expect("a label")
     }
 
-    /// Whether it is that one.
+    /// Whether this is the first form.
     #[must_use]
     pub fn is_main(&self) -> bool {
         self.as_str() == MAIN
     }
 }
 
-/// The forms that the stages of an app are served in, by cluster: of stages whose function has several, a plain function being the stage of its
-/// name. A cluster that is not named, or a form that a version does not have, means that nodes choose: the first form that runs there.
+/// By cluster, then by stage: the form to serve, for stages whose function has several (a plain function is a stage of its own name). For
+/// a cluster that is not listed, or a form that the version does not have, nodes choose themselves: the first form that runs there.
 pub type FormChoices = BTreeMap<ClusterId, BTreeMap<StageName, FormName>>;
 
 /// A form beside the first: a table `[[forms]]` of a manifest.
@@ -81,7 +82,7 @@ pub struct FormManifest {
 }
 
 impl FormManifest {
-    /// The manifest of the function in this form alone, where `function` is that of the first.
+    /// The manifest of the function with this form alone; `function` is the manifest of the first form.
     #[must_use]
     pub fn over(&self, function: &Manifest) -> Manifest {
         Manifest {
@@ -103,7 +104,7 @@ impl FormManifest {
         }
     }
 
-    /// What a call is expected to wait for an instance that has to be started.
+    /// The expected wait of a call for an instance to start: the manifest's value, else the runtime's default.
     #[must_use]
     pub fn cold_start(&self) -> Millis {
         let said = self.cold_start.map(|said| Millis::from(said.as_duration()));
@@ -111,7 +112,7 @@ impl FormManifest {
     }
 }
 
-/// What a call is expected to wait for an instance that has to be started, where a manifest says nothing of it.
+/// The default of that wait for a runtime.
 #[must_use]
 pub const fn cold_start(runtime: RuntimeKind) -> Millis {
     match runtime {
@@ -121,17 +122,17 @@ pub const fn cold_start(runtime: RuntimeKind) -> Millis {
 }
 
 impl Manifest {
-    /// The function in its first form alone, and its other forms.
+    /// Splits the manifest into the function with its first form alone, and its other forms.
     #[must_use]
     pub fn split_forms(mut self) -> (Self, Vec<FormManifest>) {
         let forms = std::mem::take(&mut self.forms);
         (self, forms)
     }
 
-    /// Checks what is said of further forms.
+    /// Checks the additional forms.
     ///
     /// # Errors
-    /// The first value out of bounds, by its form and key.
+    /// The first value out of bounds, with its form and key.
     pub(crate) fn check_forms(&self, bounds: &ManifestBounds) -> Result<(), ManifestError> {
         let refuse = |why: String| Err(ManifestError(why));
         if self.forms.len() > bounds.forms {
@@ -176,7 +177,7 @@ pub struct FormSpec {
 }
 
 impl FunctionSpec {
-    /// The names of the forms, the first one first. Of a function with a single form there is nothing to choose, and no name.
+    /// The names of the forms, the first one first; empty for a function with a single form, which needs no choice.
     #[must_use]
     pub fn form_names(&self) -> Vec<FormName> {
         if self.forms.is_empty() {
@@ -186,7 +187,7 @@ impl FunctionSpec {
         std::iter::once(FormName::main()).chain(others).collect()
     }
 
-    /// The function as if this were its only form; nothing if it has none of this name.
+    /// The function as if this were its only form; `None` if it has no such form.
     #[must_use]
     pub fn in_form(&self, name: &FormName) -> Option<Self> {
         let mut function = self.clone();
@@ -200,7 +201,7 @@ impl FunctionSpec {
         Some(function)
     }
 
-    /// The artifacts of all forms.
+    /// The artifacts of all forms, the first one first.
     pub fn digests(&self) -> impl Iterator<Item = Digest> + '_ {
         let others = self.forms.iter().map(|form| form.digest);
         std::iter::once(self.digest).chain(others)
@@ -208,7 +209,7 @@ impl FunctionSpec {
 }
 
 impl AppSpec {
-    /// The form in which a cluster is to serve a stage, if that was chosen.
+    /// The form chosen for a stage in a cluster; `None` if none was chosen.
     #[must_use]
     pub fn form_in(&self, cluster: &ClusterId, stage: &StageName) -> Option<&FormName> {
         self.forms.get(cluster)?.get(stage)
@@ -371,7 +372,7 @@ mod tests {
 
     #[test]
     fn agents_that_know_no_forms_read_the_first_one() {
-        // As agents of before have it; their manifest refuses keys that it does not know.
+        // The fields that older agents know; their manifest refuses unknown keys.
         #[derive(Deserialize)]
         struct Before {
             digest: Digest,

@@ -1,8 +1,8 @@
-//! Positions on the earth and the round-trip time that distance alone suggests.
+//! Positions on the earth, and the round-trip time estimated from distance.
 //!
-//! Used only until a round trip has been measured. The estimate is a base of 2 ms plus 0.015 ms per kilometre: light in fibre
-//! takes 0.01 ms per kilometre there and back, and real paths are about one and a half times the great circle. Against the
-//! published matrix of 13 cloud regions that is within about a fifth for pairs across an ocean.
+//! Used until a round trip has been measured. The estimate is 2 ms plus 0.015 ms per kilometre: light in fibre takes 0.01 ms per
+//! kilometre there and back, and real paths are about one and a half times the great circle. Compared with a published matrix of 13 cloud
+//! regions, it is within about a fifth for pairs across an ocean.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -38,10 +38,10 @@ impl TryFrom<RawPoint> for GeoPoint {
 }
 
 impl GeoPoint {
-    /// A position.
+    /// A position from latitude and longitude in degrees.
     ///
     /// # Errors
-    /// When either angle is out of range or not a number.
+    /// When either angle is out of its range or not a number.
     pub fn new(lat: f64, lon: f64) -> Result<Self, ParseError> {
         if (-90.0..=90.0).contains(&lat) && (-180.0..=180.0).contains(&lon) {
             Ok(Self { lat, lon })
@@ -76,7 +76,7 @@ impl GeoPoint {
         2.0 * EARTH_RADIUS_KM * h.sqrt().min(1.0).asin()
     }
 
-    /// The round-trip time that the distance suggests.
+    /// The round-trip time estimated from the distance.
     #[must_use]
     pub fn rtt_estimate(&self, other: &Self) -> Millis {
         Millis::new(BASE_RTT_MS + RTT_MS_PER_KM * self.distance_km(other))

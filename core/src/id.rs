@@ -1,8 +1,8 @@
-//! Names and identifiers, one type each, so that a node's id can never be passed where a cluster's is meant.
+//! Names and identifiers, one type each, so that a node's id cannot be passed where a cluster's is expected.
 //!
-//! Names people choose (apps, functions, regions, clusters, nodes, stages) are DNS labels (RFC 1123, section 2.1): they
-//! appear in host names, paths and metrics without quoting. Ids that the network makes print with a prefix that says what
-//! they are (`msg_…`, `ins_…`, `ten_…`). Nothing here makes a random id: the caller brings the UUID.
+//! Names that people choose (apps, functions, regions, clusters, nodes, stages) are DNS labels (RFC 1123, section 2.1): they appear in
+//! host names, paths and metrics without quoting. Ids that the network generates print with a prefix that tells their kind (`msg_…`,
+//! `ins_…`, `ten_…`). Nothing here draws random ids: the caller provides the UUID.
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,7 +40,7 @@ macro_rules! string_type {
         pub struct $name(String);
 
         impl $name {
-            /// The text form.
+            /// The name as text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -229,10 +229,10 @@ fn is_record_label(s: &str) -> bool {
 }
 
 impl RecordName {
-    /// Parses a name as people write it: any case, a trailing dot allowed.
+    /// Parses a name leniently: upper case and a trailing dot are accepted.
     ///
     /// # Errors
-    /// When what is left is not a name.
+    /// When the rest is not a name.
     pub fn parse_lenient(s: &str) -> Result<Self, ParseError> {
         s.strip_suffix('.')
             .unwrap_or(s)
@@ -240,7 +240,7 @@ impl RecordName {
             .parse()
     }
 
-    /// What stands before `zone`, without the dot between: nothing for the zone's own name, `None` for names outside of it.
+    /// The part before `zone`, without the separating dot: empty for the zone's own name, `None` for names outside it.
     #[must_use]
     pub fn below(&self, zone: &HostName) -> Option<&str> {
         let left = self.as_str().strip_suffix(zone.as_str())?;
@@ -256,15 +256,15 @@ impl HostName {
     /// The host name of `app` in this zone.
     ///
     /// # Errors
-    /// When label and zone together pass the 253 characters of a name.
+    /// When label and zone together exceed the 253 characters of a name.
     pub fn of_app(app: &AppName, zone: &HostName) -> Result<Self, ParseError> {
         format!("{app}.{zone}").parse()
     }
 
-    /// Parses a name as it stands in a `Host` header or a DNS question: any case, a trailing dot, or a `:port` allowed.
+    /// Parses a host name as it appears in a `Host` header or a DNS query: upper case, a trailing dot, and a `:port` are accepted.
     ///
     /// # Errors
-    /// When what is left is not a host name.
+    /// When the rest is not a host name.
     pub fn parse_lenient(s: &str) -> Result<Self, ParseError> {
         let host = match s.rsplit_once(':') {
             Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
@@ -278,7 +278,7 @@ impl HostName {
 }
 
 impl From<FunctionName> for AppName {
-    /// A plain function is an app of its own name: a workflow of one stage.
+    /// A plain function is also an app with the same name: a workflow of one stage.
     fn from(value: FunctionName) -> Self {
         Self(value.0)
     }
@@ -291,7 +291,7 @@ impl From<AppName> for FunctionName {
 }
 
 impl TenantId {
-    /// What nodes are told in place of the id: the same for all apps of the tenant, and no way back to the id.
+    /// The tag that nodes get instead of the id: the same for all apps of the tenant, and not reversible.
     #[must_use]
     pub fn tag(self) -> TenantTag {
         let digest = Digest::of(format!("fdn tenant tag {self}").as_bytes());
@@ -310,13 +310,13 @@ macro_rules! uuid_type {
         pub struct $name(Uuid);
 
         impl $name {
-            /// Wraps a UUID that the caller made.
+            /// Wraps a UUID provided by the caller.
             #[must_use]
             pub const fn from_uuid(uuid: Uuid) -> Self {
                 Self(uuid)
             }
 
-            /// The UUID inside.
+            /// The UUID.
             #[must_use]
             pub const fn uuid(self) -> Uuid {
                 self.0
@@ -362,7 +362,7 @@ uuid_type!(
     "tenant id"
 );
 uuid_type!(
-    /// By what a node tells the apps of one tenant from those of others: made of the tenant's id, which it does not show.
+    /// The tag by which a node tells the apps of one tenant from those of others; derived from the tenant's id without revealing it.
     TenantTag,
     "tag",
     "tenant tag"
@@ -398,7 +398,7 @@ uuid_type!(
     "invocation id"
 );
 uuid_type!(
-    /// Records of usage that a node hands over together, as often as needed.
+    /// A batch of usage sums or records that a node hands over until it is confirmed.
     BatchId,
     "bat",
     "batch id"
@@ -417,7 +417,7 @@ uuid_type!(
     "key id"
 );
 uuid_type!(
-    /// A data key: a tenant's secrets are sealed under it.
+    /// A data key, which encrypts the secrets of a tenant.
     DataKeyId,
     "dk",
     "data key id"
@@ -435,7 +435,7 @@ uuid_type!(
     "API token id"
 );
 uuid_type!(
-    /// One enrolment of a node: it changes when the node joins anew.
+    /// One enrolment of a node: a new one is assigned whenever the node joins.
     EnrolmentId,
     "enr",
     "enrolment id"
@@ -453,7 +453,7 @@ impl VersionNumber {
     /// The first version of every function.
     pub const FIRST: Self = Self(1);
 
-    /// The number as an integer.
+    /// The version number as an integer.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
@@ -571,7 +571,7 @@ mod tests {
     fn a_tenants_tag_is_always_the_same_and_does_not_show_its_id() {
         let tenant = |n| TenantId::from_uuid(Uuid::from_u128(n));
         let text = tenant(7).tag().to_string();
-        // Nodes of two versions must agree, and apps told by two controllers.
+        // Nodes of two releases must agree on it, and so must controllers.
         assert_eq!(text, "tag_73f62e8e02de8053baff0ea6bbe14df8");
         assert_eq!(text.parse::<TenantTag>().expect("a tag"), tenant(7).tag());
         assert_ne!(tenant(7).tag(), tenant(8).tag());

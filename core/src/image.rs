@@ -1,7 +1,7 @@
-//! Names of container images in registries: always with the digest, so that a version never changes below its name.
+//! References to container images in registries; always with a digest, so that a version cannot change under its name.
 //!
 //! The grammar is that of the reference package of the distribution project: a registry, a path, and `@sha256:` with the digest of the
-//! manifest (or index) that is pulled. A tag before the digest says nothing that the digest does not, and is left out.
+//! manifest (or index) to pull. A tag before the digest adds nothing and is dropped.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 use crate::error::ParseError;
 
-/// An image in a registry, such as `ghcr.io/acme/thumbs@sha256:…`. Its text, uploaded in an image's place, is what makes a version of it.
+/// An image in a registry, such as `ghcr.io/acme/thumbs@sha256:…`. Uploading this text in place of an image creates a version of that image.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ImageReference {
@@ -20,22 +20,22 @@ pub struct ImageReference {
 }
 
 impl ImageReference {
-    /// The most bytes of its text.
+    /// The most bytes of the text.
     pub const MAX: usize = 512;
 
-    /// Registry and path, without tag and digest.
+    /// The registry and path, without tag and digest.
     #[must_use]
     pub fn repository(&self) -> &str {
         &self.repository
     }
 
-    /// The registry: a host, perhaps with a port.
+    /// The registry: a host, optionally with a port.
     #[must_use]
     pub fn registry(&self) -> &str {
         self.repository.split('/').next().unwrap_or_default()
     }
 
-    /// The digest of its manifest or index.
+    /// The digest of the manifest or index.
     #[must_use]
     pub const fn digest(&self) -> Digest {
         self.digest
@@ -86,7 +86,7 @@ impl FromStr for ImageReference {
     }
 }
 
-/// A host name with a dot or a port, or `localhost`: what tells a registry from the first part of a path.
+/// Whether the text is a registry rather than the first component of a path: a host name with a dot or a port, or `localhost`.
 fn is_registry(text: &str) -> bool {
     let (host, port) = text
         .split_once(':')

@@ -1,7 +1,7 @@
-//! Invitations: how somebody gets a password that nobody else has chosen.
+//! Invitations: how a user gets a password that nobody else has chosen.
 //!
-//! An admin makes an [`Invitation`] for a user who has no password yet. Whoever shows it chooses the password, once, before it ends: on the
-//! console's page that its link opens, or with `fdn login --invitation-file`. A new one takes the place of the one before.
+//! An admin creates an [`Invitation`] for a user without a password. Its holder chooses the password, once, before it expires: on the
+//! console's page that the link opens, or with `fdn login --invitation-file`. A new invitation replaces the previous one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,28 +15,28 @@ use crate::id::UserName;
 use crate::rights::NetworkRole;
 use crate::unit::{DurationMs, Timestamp};
 
-/// The right to choose a user's password: `fdn-invite.USER.SECRET`. The name is in hexadecimal digits of its UTF-8, so that it stands as it is in an
-/// address and in one word of a shell. `Debug` hides the secret.
+/// The right to choose a user's password: `fdn-invite.USER.SECRET`. USER is the name's UTF-8 in hexadecimal, so that the text needs no
+/// quoting in a URL or a shell. `Debug` hides the secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Invitation {
     user: UserName,
     secret: String,
 }
 
-/// Hexadecimal digits of an invitation's secret: 256 bits.
+/// The number of hexadecimal digits in an invitation's secret: 256 bits.
 const SECRET_LEN: usize = 64;
 
-/// What an invitation begins with.
+/// The prefix of every invitation.
 const PREFIX: &str = "fdn-invite.";
 
 impl Invitation {
-    /// The path of the console's page; the invitation stands behind it as the fragment, which browsers send to nobody (RFC 9110, section 4.2.5).
+    /// The path of the console's page; the invitation follows as the fragment, which browsers send to no server (RFC 9110, section 4.2.5).
     pub const PAGE: &'static str = "/invitation";
 
-    /// An invitation with a secret of 64 hexadecimal digits that the caller drew.
+    /// An invitation with a secret of 64 hexadecimal digits, drawn by the caller.
     ///
     /// # Errors
-    /// When the secret is anything else.
+    /// When the secret has another form.
     pub fn new(user: UserName, secret: &str) -> Result<Self, ParseError> {
         if secret.len() != SECRET_LEN || !secret.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(malformed());
@@ -59,7 +59,7 @@ impl Invitation {
         &self.secret
     }
 
-    /// The whole invitation as it is handed over, once.
+    /// The complete invitation as text; shown once.
     #[must_use]
     pub fn expose(&self) -> String {
         let user = hex::encode(self.user.as_str());
@@ -67,7 +67,7 @@ impl Invitation {
     }
 }
 
-/// The value is a secret, so it is not repeated.
+/// The value is a secret, so the error does not repeat it.
 fn malformed() -> ParseError {
     ParseError::new(
         "invitation",
@@ -85,7 +85,7 @@ impl fmt::Debug for Invitation {
 impl FromStr for Invitation {
     type Err = ParseError;
 
-    /// Reads an invitation, or the link that ends with it.
+    /// Parses an invitation, or a link that ends with one.
     fn from_str(s: &str) -> Result<Self, ParseError> {
         let last = s.trim().rsplit('#').next().unwrap_or_default();
         let parts = last.strip_prefix(PREFIX);

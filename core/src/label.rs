@@ -1,7 +1,7 @@
-//! Labels: words that people put on functions and their versions, to find and group them. The network does nothing by them.
+//! Labels: key-value pairs on functions and their versions, to organise and find them. They have no effect on the network.
 //!
 //! A key is 1 to 63 lower-case letters, digits, `.`, `_`, `-` or `/`, beginning and ending with a letter or digit; a value is at most 63
-//! letters, digits, `.`, `_` or `-`, or nothing. (What Kubernetes takes for labels without the domain, so that they can be carried over.)
+//! letters, digits, `.`, `_` or `-`, and may be empty. (Kubernetes' syntax without the domain, so that labels can be carried over.)
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use crate::error::ParseError;
 
-/// The most labels of one thing.
+/// The most labels of one object.
 pub const LABELS_MAX: usize = 32;
 /// The most bytes of a key, and of a value.
 pub const LABEL_TEXT_MAX: usize = 63;
@@ -29,10 +29,10 @@ pub const SELECTORS_MAX: usize = 8;
 pub struct Labels(BTreeMap<String, String>);
 
 impl Labels {
-    /// Checks keys, values and how many there are.
+    /// Validates keys, values and their number.
     ///
     /// # Errors
-    /// The first one that is not valid.
+    /// The first key or value that is not valid, or too many labels.
     pub fn new(labels: BTreeMap<String, String>) -> Result<Self, ParseError> {
         if labels.len() > LABELS_MAX {
             return Err(ParseError::new(
@@ -48,42 +48,42 @@ impl Labels {
         Ok(Self(labels))
     }
 
-    /// Whether there are none.
+    /// Whether there are no labels.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Keys and values, by key.
+    /// Keys and values, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0
             .iter()
             .map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// The value of a key.
+    /// The value of a key; `None` if it is not set.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str)
     }
 
-    /// These labels, and those of `other` in place of ones with the same key. May be more than [`LABELS_MAX`]: for showing.
+    /// These labels, overridden by those of `other`. May exceed [`LABELS_MAX`]: for display only.
     #[must_use]
     pub fn overlaid(mut self, other: &Self) -> Self {
         self.0.extend(other.0.clone());
         self
     }
 
-    /// The same with one more label, or another value of it.
+    /// Adds a label, or replaces its value.
     ///
     /// # Errors
-    /// When the label is not valid or they become too many.
+    /// When the label is not valid or there would be too many.
     pub fn with(mut self, label: &Label) -> Result<Self, ParseError> {
         self.0.insert(label.key.clone(), label.value.clone());
         Self::new(self.0)
     }
 
-    /// The same without a label.
+    /// Removes a label.
     #[must_use]
     pub fn without(mut self, key: &str) -> Self {
         self.0.remove(key);
@@ -137,16 +137,16 @@ impl FromStr for Label {
     }
 }
 
-/// A condition on labels: that there is the key, or that it has a value.
+/// A condition on labels: the key exists, or has a given value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelCondition {
     /// The key.
     pub key: String,
-    /// Its value; any if absent.
+    /// The required value; `None` for any.
     pub value: Option<String>,
 }
 
-/// Conditions that must all hold: `KEY`, `KEY=VALUE`, several with commas between them.
+/// Conditions that must all hold: `KEY` or `KEY=VALUE`, separated by commas.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct LabelSelector(Vec<LabelCondition>);

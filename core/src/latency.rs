@@ -1,8 +1,8 @@
-//! The latency map: how far each cluster is from a client, from what is known at this moment.
+//! The latency map: how far each cluster is from a client, as far as is known.
 //!
-//! Three sources, best first: round-trip times that gateways measured on real connections of the client's prefix; the distance
-//! between the client's location and the cluster; and, for a client nobody knows anything about, the same default for all.
-//! Controller and DNS hold the same map, so that the default answer for an unknown prefix is the one a plan would start from.
+//! Three sources, best first: round-trip times that gateways measured on real connections from the client's prefix; the distance between
+//! the client's location and the cluster; and, for unknown clients, the same default for all. Controller and DNS hold the same map, so
+//! that the default answer for an unknown prefix is the one from which a plan would start.
 //!
 //! `d(u,p)` of the placement algorithm is the one-way latency, half of a round trip.
 
@@ -23,16 +23,16 @@ pub const UNKNOWN_RTT: Millis = Millis::new(100.0);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LatencySource {
-    /// Round trips measured by the cluster's gateways for this prefix.
+    /// Measured by the cluster's gateways for this prefix.
     Measured,
-    /// Distance from the client's location.
+    /// Estimated from the distance to the client's location.
     Located,
-    /// Nothing known: the default.
+    /// The default: nothing is known.
     Unknown,
 }
 
 impl LatencySource {
-    /// Its name, as the API writes it.
+    /// The name used in JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -53,14 +53,14 @@ pub struct LatencyEstimate {
 }
 
 impl LatencyEstimate {
-    /// One way: `d(u,p)`.
+    /// The one-way latency `d(u,p)`: half the round trip.
     #[must_use]
     pub fn one_way(&self) -> Millis {
         self.rtt * 0.5
     }
 }
 
-/// Where clients are and how far the clusters are from them.
+/// Client locations, cluster positions and measured round trips.
 #[derive(Clone, Debug, Default)]
 pub struct LatencyMap {
     clusters: BTreeMap<ClusterId, GeoPoint>,
@@ -68,12 +68,12 @@ pub struct LatencyMap {
     measured: PrefixMap<BTreeMap<ClusterId, Millis>>,
 }
 
-/// What the map knows about one client.
+/// The latency estimates for one client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientView {
-    /// Every cluster's estimate.
+    /// The estimate for every cluster.
     pub estimates: BTreeMap<ClusterId, LatencyEstimate>,
-    /// The same is known about every client that shares this many leading bits.
+    /// The estimates hold for every client that shares this many leading bits.
     pub scope: u8,
 }
 
@@ -101,7 +101,7 @@ impl LatencyMap {
         self.locations = locations.into_iter().collect();
     }
 
-    /// Replaces everything measured.
+    /// Replaces the measured round-trip times.
     pub fn set_measured(
         &mut self,
         measured: impl IntoIterator<Item = (ClientPrefix, ClusterId, Millis)>,
@@ -113,14 +113,14 @@ impl LatencyMap {
         self.measured = by_prefix.into_iter().collect();
     }
 
-    /// The clusters and where they are.
+    /// The clusters and their positions.
     #[must_use]
     pub const fn clusters(&self) -> &BTreeMap<ClusterId, GeoPoint> {
         &self.clusters
     }
 
-    /// Every cluster's distance from `client`. `looked_up` is the location, with the prefix length it holds for, from a source
-    /// outside this map (a geographic database); the configured locations come first.
+    /// The latency estimates for `client`. `looked_up` is a location from a source outside this map (a geographic database), with the
+    /// prefix length for which it holds; configured locations take precedence.
     #[must_use]
     pub fn view(&self, client: ClientPrefix, looked_up: Option<(GeoPoint, u8)>) -> ClientView {
         let located = self.locations.lookup(client);
@@ -163,7 +163,7 @@ impl LatencyMap {
 }
 
 impl ClientView {
-    /// The clusters, nearest first; ties by name.
+    /// The clusters in order of round-trip time, nearest first, ties by name.
     #[must_use]
     pub fn nearest_first(&self) -> Vec<ClusterId> {
         let mut order: Vec<_> = self

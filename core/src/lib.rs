@@ -1,8 +1,8 @@
 //! Domain types, units, ids and messages shared by every process of the function delivery network.
 //!
-//! Nothing here does I/O, reads a clock or draws a random number: values come in as arguments, decisions come out as
-//! values. What the three services tell each other is defined in [`message`] (through the broker) and in [`api`]
-//! (over HTTP) and nowhere else, because the services never import one another.
+//! Nothing here does I/O, reads a clock or draws a random number: values come in as arguments, and decisions are returned as values.
+//! Everything the three services exchange is defined here, because they never import one another: [`message`] and [`feed`] for state and
+//! reports, [`api`] for HTTP bodies.
 
 pub mod account;
 pub mod address;

@@ -22,15 +22,15 @@ use crate::unit::{ByteSize, DurationMs, MebiBytes, MilliCpu, Millis};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RuntimeKind {
-    /// A WebAssembly component exporting `wasi:http/incoming-handler`.
+    /// A WebAssembly component that exports `wasi:http/incoming-handler`.
     #[default]
     Wasm,
-    /// A container image that listens for HTTP on the port in `$PORT`.
+    /// A container image that serves HTTP on the port in `$PORT`.
     Docker,
 }
 
 impl RuntimeKind {
-    /// The word, as manifests have it.
+    /// The name used in manifests.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl RuntimeKind {
         }
     }
 
-    /// Whether nodes can hold its instances to a list of hosts.
+    /// Whether nodes can restrict the outbound connections of its instances to a list of hosts.
     #[must_use]
     pub const fn filters_outbound(self) -> bool {
         match self {
@@ -68,7 +68,7 @@ pub struct AllowedHost {
 }
 
 impl AllowedHost {
-    /// Whether a request to `host` (no port) on `port` is covered. Without a port of its own the entry covers 80 and 443.
+    /// Whether the entry allows a request to `host` (without port) on `port`. An entry without a port allows 80 and 443.
     #[must_use]
     pub fn covers(&self, host: &str, port: u16) -> bool {
         let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
@@ -200,7 +200,7 @@ pub struct Manifest {
     pub forms: Vec<FormManifest>,
 }
 
-/// Where containers listen, unless they say otherwise.
+/// The default port on which containers listen.
 const PORT_DEFAULT: NonZeroU16 = NonZeroU16::new(8080).expect("not zero");
 
 impl Default for Manifest {
@@ -230,7 +230,7 @@ impl Default for Manifest {
     }
 }
 
-/// The bounds a network sets on what a manifest may ask for.
+/// The bounds that a network sets on manifests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ManifestBounds {
@@ -244,15 +244,15 @@ pub struct ManifestBounds {
     pub reuse: u32,
     /// Largest `concurrency`.
     pub concurrency: u32,
-    /// How many environment variables and secrets together.
+    /// The most environment variables and secrets together.
     pub env_entries: usize,
-    /// How many bytes the values of `env` may take together.
+    /// The most bytes of all `env` values together.
     pub env_size: ByteSize,
-    /// How many allowed hosts.
+    /// The most allowed hosts.
     pub allowed_hosts: usize,
-    /// How many tables `[[forms]]`: forms beside the first.
+    /// The most `[[forms]]` tables, i.e. forms besides the first.
     pub forms: usize,
-    /// Of the table `[gpu]`.
+    /// The bounds of the `[gpu]` table.
     pub gpu: GpuBounds,
 }
 
@@ -273,7 +273,7 @@ impl Default for ManifestBounds {
     }
 }
 
-/// A manifest that cannot be accepted, and why.
+/// A manifest is refused, for this reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("fdn.toml: {0}")]
 pub struct ManifestError(pub String);
@@ -387,7 +387,7 @@ impl Manifest {
         self.check_forms(bounds)
     }
 
-    /// Refuses variables that bind devices to instances.
+    /// Refuses variables that are reserved for device bindings.
     fn check_reserved(&self) -> Result<(), ManifestError> {
         let env = self.env.keys().map(|name| ("env", name));
         let secrets = self.secrets.iter().map(|name| ("secrets", name));
@@ -415,7 +415,7 @@ impl Manifest {
         ))
     }
 
-    /// Checks what is said about instances.
+    /// Checks the keys about instances.
     fn check_instances(&self, bounds: &ManifestBounds) -> Result<(), ManifestError> {
         let is_component = self.runtime == RuntimeKind::Wasm;
         let rules = [
@@ -448,7 +448,7 @@ impl Manifest {
         }
     }
 
-    /// What one instance asks of a node.
+    /// The resources of one instance.
     #[must_use]
     pub fn resources(&self) -> Resources {
         Resources {
@@ -463,7 +463,7 @@ impl Manifest {
         Millis::from(self.expected.as_duration())
     }
 
-    /// How many MiB of memory one instance reserves.
+    /// The memory that one instance reserves, in MiB.
     #[must_use]
     pub const fn memory_mib(&self) -> MebiBytes {
         self.memory.to_mebibytes()

@@ -1,15 +1,16 @@
-//! What the processes tell each other.
+//! The messages between the processes of the network.
 //!
-//! Between controllers a message travels through the broker, in an [`Envelope`] with an id (a second delivery is recognised by it) and a schema number.
-//! Desired state carries a [`Revision`]: a receiver acts only on a revision newer than the one it holds, so messages may be lost, doubled or
-//! reordered. What machines at the edge are told of it, and what they report, goes over their own connections ([`crate::feed`]).
+//! Between controllers a message travels through the broker, in an [`Envelope`] with an id (by which duplicates are recognised) and a
+//! schema number. Desired state carries a [`Revision`]: a receiver acts only on a revision newer than the one it holds, so messages may
+//! be lost, duplicated or reordered. Machines at the edge receive desired state and send reports over their own connections
+//! ([`crate::feed`]).
 //!
 //! | message | from | to | lost? |
 //! | --- | --- | --- | --- |
 //! | [`AppDesired`], [`FleetDesired`] | controller | every controller, and from there nodes | read from the database |
 //! | [`BindingsDesired`], [`BindingsChanged`], [`NetworkDesired`], [`TxtDesired`] | controller | every controller, and from there DNS servers | read from the database |
-//! | [`NodeStatus`] | agent | its controller | the next one says it again |
-//! | [`JobTicket`] | controller | one dispatcher | the job stands in the database, where dispatchers look for what no ticket told them |
+//! | [`NodeStatus`] | agent | its controller | repeated by the next one |
+//! | [`JobTicket`] | controller | one dispatcher | the job is in the database, where dispatchers also look for jobs without a ticket |
 //! | [`DemandReport`], [`RttReport`] | DNS, agent | its controller | an estimate, seen again with the next client |
 //! | [`RunReport`] | agent | its controller | the history of runs has a gap |
 
@@ -44,19 +45,19 @@ use crate::weight::GatewayWeight;
 use crate::workflow::{RunSpec, Workflow};
 pub use holders::Holders;
 
-/// The schema number that this build writes. A reader refuses larger ones and leaves them to a newer process.
+/// The schema number that this build writes. A reader refuses larger ones and leaves such messages to a newer process.
 pub const SCHEMA: u16 = 1;
 
-/// A message on its way.
+/// A message in transit through the broker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Envelope {
-    /// Schema number.
+    /// The schema number of `message`.
     pub schema: u16,
-    /// Unique; consumers recognise a second delivery by it.
+    /// Unique; consumers recognise duplicates by it.
     pub id: MessageId,
-    /// When it was written.
+    /// When the message was written.
     pub sent_at: Timestamp,
-    /// What it says.
+    /// The message itself.
     pub message: Message,
 }
 
@@ -73,18 +74,18 @@ impl Envelope {
     }
 }
 
-/// Where a message goes through the broker.
+/// A channel of the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Channel {
-    /// Changes of desired state, to every controller: each has its own queue.
+    /// Changes of desired state, for every controller; each has its own queue.
     Changes,
-    /// To the dispatchers of jobs: one queue, each message to one of them. When it is full it refuses what is sent to it.
+    /// Tickets for the dispatchers of jobs: one queue, each message to one dispatcher. A full queue refuses further messages.
     Jobs,
 }
 
 impl Channel {
-    /// The name used in exchanges, queues and metrics.
+    /// The name used for exchanges, queues and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -93,49 +94,49 @@ impl Channel {
         }
     }
 
-    /// Whether each subscriber gets a copy.
+    /// Whether each subscriber gets a copy of every message.
     #[must_use]
     pub const fn is_fan_out(self) -> bool {
         matches!(self, Self::Changes)
     }
 
-    /// Whether a full queue refuses the next message, where others drop the oldest: whoever sends is told, and can say so.
+    /// Whether a full queue refuses further messages, so that the sender learns of it, instead of dropping the oldest.
     #[must_use]
     pub const fn refuses_when_full(self) -> bool {
         matches!(self, Self::Jobs)
     }
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Message {
-    /// What an app should be on every node.
+    /// The desired state of an app, for nodes.
     AppDesired(AppDesired),
-    /// Who takes no new work, whose certificate no longer counts.
+    /// The desired state of the machines: cordoned nodes, revoked certificates, authorities.
     FleetDesired(FleetDesired),
-    /// What DNS should answer for an app.
+    /// The desired bindings of an app, for DNS servers.
     BindingsDesired(BindingsDesired),
-    /// What DNS is to answer for one app from now on, as changes to what it answered before.
+    /// Changes to the desired bindings of an app, for DNS servers.
     BindingsChanged(BindingsChanged),
     /// The clusters, their gateways and the latency map.
     NetworkDesired(NetworkDesired),
-    /// The text records of one name. A DNS server that is older than they are cannot read it, and answers as before.
+    /// The text records of one name. A DNS server of an older release cannot read it, and keeps its answers.
     TxtDesired(TxtDesired),
-    /// A node tells how it is.
+    /// The report of a node about its state.
     NodeStatus(Box<NodeStatus>),
-    /// A DNS server tells who asked for what.
+    /// The report of a DNS server about the queries it received.
     DemandReport(DemandReport),
-    /// A node tells the round-trip times it measured.
+    /// The report of a node about round-trip times it measured.
     RttReport(RttReport),
-    /// A gateway tells how runs of workflows go on.
+    /// The report of a gateway about runs of workflows that it leads.
     RunReport(RunReport),
-    /// A job waits for a dispatcher.
+    /// A job for the next free dispatcher.
     JobTicket(JobTicket),
 }
 
 impl Message {
-    /// The channel it travels on between controllers; none for what machines report over their connections.
+    /// The channel between controllers; `None` for reports, which machines send over their connections.
     #[must_use]
     pub const fn channel(&self) -> Option<Channel> {
         match self {
@@ -153,7 +154,7 @@ impl Message {
         }
     }
 
-    /// Its kind, for logs and metrics.
+    /// The kind of message, for logs and metrics.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -172,7 +173,7 @@ impl Message {
     }
 }
 
-/// A value that only holders of the network key can read: AES-256-GCM, base64 of nonce, ciphertext and tag.
+/// A value encrypted under the network key: AES-256-GCM, as base64 of nonce, ciphertext and tag.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Sealed(pub String);
@@ -183,7 +184,7 @@ impl std::fmt::Debug for Sealed {
     }
 }
 
-/// One function version as a node needs it to run it.
+/// A function version with everything that a node needs to run it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FunctionSpec {
     /// The function.
@@ -194,103 +195,103 @@ pub struct FunctionSpec {
     pub digest: Digest,
     /// The artifact's size in bytes.
     pub size: u64,
-    /// Runtime, limits, environment.
+    /// The manifest of the first form: runtime, limits, environment.
     pub manifest: Manifest,
-    /// Values of the manifest's secrets.
+    /// The encrypted values of the manifest's secrets.
     #[serde(default)]
     pub secrets: BTreeMap<SecretName, Sealed>,
-    /// Its other forms, if it has any: digest and manifest are those of the first. Older agents know that one alone.
+    /// The other forms, if any; digest and manifest are those of the first. Older agents know only that one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forms: Vec<FormSpec>,
 }
 
-/// An app that should be there.
+/// The desired state of an app that exists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AppSpec {
-    /// The host name its gateway answers to.
+    /// The host name that its gateways serve.
     pub host: HostName,
-    /// The DAG it runs.
+    /// The DAG of stages that it runs.
     pub workflow: Workflow,
-    /// Every function version that the workflow names.
+    /// Every function version that the workflow refers to.
     pub functions: Vec<FunctionSpec>,
-    /// The clusters that a plan uses: they load the app ahead of its first call. The other [`AppSpec::holders`] fetch it too, so that calls
-    /// can move to them with the controller away, and load it on the first call.
+    /// The clusters that a plan uses: they load the app ahead of its first call. The other [`AppSpec::holders`] only fetch it, so
+    /// that calls can move to them while no controller is available, and load it on the first call.
     pub primary: BTreeSet<ClusterId>,
-    /// Those of them that no plan uses any more: they keep the app loaded until older DNS answers have run out.
+    /// The clusters of `primary` that no plan uses any more: they keep the app loaded until older DNS answers have expired.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub leaving: BTreeSet<ClusterId>,
-    /// The clusters that are told of the app; no other sees it, its artifacts or its secrets.
+    /// The clusters that receive the app; no other gets it, its artifacts or its secrets.
     #[serde(default, skip_serializing_if = "Holders::is_everywhere")]
     pub holders: Holders,
-    /// How its stages are run and where; absent of a plain function.
+    /// How its stages are run, and where; `None` for a plain function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Box<RunSpec>>,
-    /// What its gateways are told beside: policy, keys of callers, split between versions.
+    /// The configuration of its gateways: policy, callers' keys, traffic split.
     #[serde(default, skip_serializing_if = "GatewaySpec::is_empty")]
     pub gateway: Box<GatewaySpec>,
-    /// The forms that its stages are served in, of functions that have several.
+    /// The forms in which its stages are served, for functions that have several.
     #[serde(default, skip_serializing_if = "FormChoices::is_empty")]
     pub forms: FormChoices,
-    /// Whose it is: the apps of one tenant share what one tenant may take of a node. Absent where an older controller told it: then the app
-    /// is as if it were alone of its tenant.
+    /// The tag of its tenant: the apps of one tenant share the tenant's share of a node. `None` from an older controller; the app
+    /// then counts as the only one of its tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantTag>,
 }
 
-/// Desired state of one app, for nodes.
+/// The desired state of one app, for nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AppDesired {
     /// The app.
     pub app: AppName,
     /// The version of this desired state.
     pub revision: Revision,
-    /// `None`: the app is to be gone.
+    /// The app's state; `None` if the app must not exist.
     pub spec: Option<AppSpec>,
 }
 
-/// What DNS answers for an app that exists.
+/// The DNS answers for an app that exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppBindings {
-    /// The name asked for.
+    /// The host name.
     pub host: HostName,
-    /// The answer's time to live, in seconds.
+    /// The time to live of the answers, in seconds.
     pub ttl_s: u32,
-    /// Which cluster clients of a prefix are sent to.
+    /// By client prefix: the cluster to which its clients are sent.
     pub bindings: Vec<(ClientPrefix, ClusterId)>,
-    /// The clusters that have the app for clients: they are sent to no other.
+    /// The clusters that serve the app's clients; they are sent to no other.
     #[serde(default, skip_serializing_if = "Holders::is_everywhere")]
     pub holders: Holders,
 }
 
-/// Desired state of one app, for DNS servers.
+/// The desired bindings of one app, for DNS servers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindingsDesired {
     /// The app.
     pub app: AppName,
     /// The version of this desired state.
     pub revision: Revision,
-    /// `None`: the name is to be gone.
+    /// The bindings; `None` if the name must not exist.
     pub state: Option<AppBindings>,
 }
 
 /// Changes of one app's bindings, for DNS servers that hold the state before them. A server that does not has missed a message and
-/// asks for a snapshot.
+/// requests a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindingsChanged {
     /// The app.
     pub app: AppName,
-    /// The version that is changed.
+    /// The revision to which the changes apply.
     pub base: Revision,
-    /// The version that comes of it.
+    /// The revision that results.
     pub revision: Revision,
-    /// Prefixes with the clusters that they are bound to now; `None`: to none any more. Host and time to live stay.
+    /// The changed prefixes with their new clusters; `None` removes a prefix. Host and time to live are unchanged.
     pub changes: Vec<(ClientPrefix, Option<ClusterId>)>,
-    /// The clusters that clients are sent to now; if absent, those of before.
+    /// The new set of clusters that serve clients; `None` if it is unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holders: Option<Holders>,
 }
 
-/// A cluster as DNS and clients see it.
+/// A cluster as DNS servers and clients need it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterSpec {
     /// The cluster.
@@ -299,13 +300,13 @@ pub struct ClusterSpec {
     pub region: RegionName,
     /// Where it is.
     pub location: GeoPoint,
-    /// Where its gateways listen.
+    /// The addresses on which its gateways listen.
     #[schema(value_type = Vec<String>)]
     pub gateways: Vec<SocketAddr>,
-    /// Where each gateway tells its health over HTTP (`GET /healthz`), in the order of `gateways`.
+    /// The address of each gateway's health endpoint (`GET /healthz` over HTTP), in the order of `gateways`.
     #[schema(value_type = Vec<String>)]
     pub health: Vec<SocketAddr>,
-    /// How many clients each gateway is to have beside the others, in the order of `gateways`; as usual where nothing is said.
+    /// The relative share of clients of each gateway, in the order of `gateways`; missing entries have the default weight.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<u16>)]
     pub weights: Vec<GatewayWeight>,
@@ -318,31 +319,31 @@ pub struct NetworkDesired {
     pub revision: Revision,
     /// All clusters, by name.
     pub clusters: Vec<ClusterSpec>,
-    /// Where clients of a prefix are.
+    /// The locations of client prefixes.
     pub locations: Vec<(ClientPrefix, GeoPoint)>,
-    /// Round-trip times that gateways measured.
+    /// Round-trip times measured by gateways, by client prefix and cluster.
     pub measured: Vec<(ClientPrefix, ClusterId, Millis)>,
 }
 
 /// The text records of one name that were set through the API, for DNS servers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TxtDesired {
-    /// The name, in the zone.
+    /// The name, which is in the zone.
     pub name: RecordName,
     /// The version of this desired state.
     pub revision: Revision,
-    /// `None`: they are to be gone.
+    /// The records; `None` if they must not exist.
     pub state: Option<TxtRecords>,
 }
 
-/// Text records of a name.
+/// The text records of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TxtRecords {
-    /// Their time to live, in seconds: one for all of a name (RFC 2181, section 5.2).
+    /// The time to live in seconds, common to all records of the name (RFC 2181, section 5.2).
     pub ttl_s: u32,
-    /// The values, each a record of its own.
+    /// The values, one record each.
     pub values: Vec<String>,
-    /// When they end by themselves: a DNS server sees to it with the controller away.
+    /// When the records expire; DNS servers enforce it even while no controller is available. `None`: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }
@@ -502,7 +503,7 @@ pub struct StageCounts {
 }
 
 impl StageCounts {
-    /// The sum of both, stage by stage.
+    /// The sum, stage by stage.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -514,37 +515,37 @@ impl StageCounts {
     }
 }
 
-/// Who asked a DNS server for what.
+/// The queries that a DNS server received.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DemandReport {
-    /// The DNS server.
+    /// The name of the DNS server.
     pub server: String,
-    /// App, client prefix ([`ClientPrefix::to_demand`]), queries since the last report.
+    /// App, client prefix ([`ClientPrefix::to_demand`]), and number of queries since the last report.
     pub entries: Vec<(AppName, ClientPrefix, u64)>,
 }
 
 /// Round-trip times that a node's gateway measured on its clients' connections.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RttReport {
-    /// The cluster they were measured from.
+    /// The cluster from which they were measured.
     pub cluster: ClusterId,
     /// The node.
     pub node: NodeId,
-    /// Client prefix ([`ClientPrefix::to_demand`]), smallest smoothed round trip seen, number of connections.
+    /// Client prefix ([`ClientPrefix::to_demand`]), smallest smoothed round trip, and number of connections.
     pub samples: Vec<(ClientPrefix, Millis, u32)>,
-    /// Another cluster, and the round trip to one of its nodes.
+    /// Round trips to one node each of other clusters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<(ClusterId, Millis)>,
 }
 
-/// A job that was submitted. Whoever gets it takes the job over as it stands in the database.
+/// A submitted job that needs a dispatcher. The receiver reads the job itself from the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobTicket {
     /// The job.
     pub job: JobId,
 }
 
-/// How long a status is taken for the node's present state.
+/// How long a node's status is taken for its present state.
 pub const STATUS_LIFETIME: DurationMs = DurationMs::from_secs(10);
 
 #[cfg(test)]

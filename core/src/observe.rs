@@ -1,4 +1,4 @@
-//! What the console shows of the network: bodies of `/v1/traffic`, `/v1/latencies`, `/v1/dns/lookup`, `/v1/apps/{app}/bindings` and
+//! The console's views of the network: bodies of `/v1/traffic`, `/v1/latencies`, `/v1/dns/lookup`, `/v1/apps/{app}/bindings` and
 //! `/v1/apps/{app}/try`.
 
 use std::net::{IpAddr, SocketAddr};
@@ -142,7 +142,7 @@ pub enum AddressKind {
 }
 
 impl AddressKind {
-    /// Whether an address is of the kind.
+    /// Whether an address is of this kind.
     #[must_use]
     pub const fn has(self, address: IpAddr) -> bool {
         match self {
@@ -156,15 +156,15 @@ impl AddressKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SteerReason {
-    /// The plan bound the client's prefix to it.
+    /// A plan binds the client's prefix to this cluster.
     Bound,
-    /// No prefix of the client is bound: it is the nearest.
+    /// No binding matches the client: this is the nearest cluster.
     Nearest,
-    /// The bound cluster has no living gateway: it is the nearest that has.
+    /// The bound cluster has no living gateway: this is the nearest cluster that has one.
     BoundIsDead,
-    /// Nothing is alive.
+    /// No cluster has a living gateway.
     AllDead,
-    /// No gateway has an address of the kind asked for.
+    /// No gateway has an address of the requested kind.
     NoAddress,
 }
 
@@ -210,10 +210,10 @@ pub struct DnsLookup {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BodyEncoding {
-    /// As they are: they are UTF-8.
+    /// As text: the bytes are UTF-8.
     #[default]
     Text,
-    /// As base64 (RFC 4648, section 4).
+    /// Base64-encoded (RFC 4648, section 4).
     Base64,
 }
 

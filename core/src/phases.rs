@@ -1,4 +1,4 @@
-//! What calls go through at a gateway, phase by phase, in the order in which a plan counts them.
+//! The phases of a call at a gateway, in the order in which plans account for them.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

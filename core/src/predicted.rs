@@ -1,4 +1,4 @@
-//! Predictions of plans beside what calls really took.
+//! Predictions of plans, compared with what calls actually took.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -17,7 +17,7 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// How far the prediction is off, as a share of what it was; below zero if it was too short. Nothing without a measurement.
+    /// The relative deviation of the prediction from the measurement; negative if the prediction was too short. `None` without a measurement.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
         let actual = self.actual?.get();

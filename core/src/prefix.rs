@@ -1,12 +1,12 @@
-//! Client prefixes and the longest-prefix table whose answers know how far they hold.
+//! Client prefixes, and a longest-prefix table whose answers carry their scope.
 //!
-//! A DNS answer to a client subnet must say for how long a prefix it is true (RFC 7871, section 7.2.1). [`PrefixMap::lookup`]
-//! therefore returns, with the value, the *scope*: the shortest prefix of the asked address inside which every address gets
-//! the same entry. A table entry nested inside the matched one lengthens the scope of the answers around it; that is what keeps
-//! caches from handing one client's answer to another.
+//! A DNS answer for a client subnet must state the prefix for which it is valid (RFC 7871, section 7.2.1). [`PrefixMap::lookup`]
+//! therefore returns, with the value, the *scope*: the shortest prefix of the queried address within which every address gets the same
+//! entry. An entry nested inside the matched one lengthens the scope of the answers around it; that prevents caches from giving one
+//! client's answer to another.
 //!
-//! Complexity: insert and lookup visit at most 33 (IPv4) or 129 (IPv6) trie nodes. Invariants: stored prefixes have no host bits;
-//! two addresses that share `scope` leading bits find the same entry.
+//! Complexity: insert and lookup visit at most 33 (IPv4) or 129 (IPv6) trie nodes. Invariants: stored prefixes have no host bits; two
+//! addresses that share `scope` leading bits find the same entry.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -28,10 +28,10 @@ use crate::error::ParseError;
 pub struct ClientPrefix(IpNet);
 
 impl ClientPrefix {
-    /// How many bits of an IPv4-mapped address stand before those of the IPv4 address.
+    /// The number of bits before the IPv4 address in an IPv4-mapped IPv6 address.
     pub const MAPPED_BITS: u8 = 96;
 
-    /// The prefix of `len` bits around `addr`; longer lengths are cut to the family's.
+    /// The prefix of `len` bits around `addr`; a longer length is reduced to that of the address family.
     #[must_use]
     pub fn new(addr: IpAddr, len: u8) -> Self {
         let len = len.min(family_bits(addr));
@@ -48,21 +48,21 @@ impl ClientPrefix {
         Self::new(addr, 128)
     }
 
-    /// The prefix under which a client is counted: /24 for IPv4 and /56 for IPv6, as RFC 7871, section 11.1 advises,
-    /// or shorter if the prefix already is.
+    /// The prefix under which a client's demand is counted: /24 for IPv4 and /56 for IPv6, as RFC 7871, section 11.1 recommends, or
+    /// the prefix itself if it is shorter.
     #[must_use]
     pub fn to_demand(self) -> Self {
         let limit = if self.addr().is_ipv4() { 24 } else { 56 };
         Self::new(self.addr(), self.len().min(limit))
     }
 
-    /// The first address.
+    /// The first address of the prefix.
     #[must_use]
     pub fn addr(&self) -> IpAddr {
         self.0.network()
     }
 
-    /// How many leading bits count.
+    /// The number of leading bits that are fixed.
     #[must_use]
     #[allow(
         clippy::len_without_is_empty,
@@ -72,7 +72,7 @@ impl ClientPrefix {
         self.0.prefix_len()
     }
 
-    /// Whether `addr` lies inside.
+    /// Whether `addr` is inside the prefix.
     #[must_use]
     pub fn contains(&self, addr: IpAddr) -> bool {
         self.0.contains(&addr.to_canonical())
@@ -125,7 +125,7 @@ const fn family_bits(addr: IpAddr) -> u8 {
     }
 }
 
-/// The address's bits, first bit first, in the top of a `u128`.
+/// The bits of an address, left-aligned in a `u128`.
 fn bits(addr: IpAddr) -> u128 {
     match addr {
         IpAddr::V4(v4) => u128::from(v4.to_bits()) << 96,
@@ -133,14 +133,14 @@ fn bits(addr: IpAddr) -> u128 {
     }
 }
 
-/// What a lookup found.
+/// The result of a lookup.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Match<'a, T> {
-    /// The entry of the longest matching prefix, if any prefix matches.
+    /// The entry of the longest matching prefix; `None` if no prefix matches.
     pub value: Option<&'a T>,
     /// The length of that prefix (0 when nothing matched).
     pub matched: u8,
-    /// The answer holds for every address that shares this many leading bits with the one asked for.
+    /// The result is the same for every address that shares this many leading bits with the queried one.
     pub scope: u8,
 }
 
@@ -157,7 +157,7 @@ impl<T> TrieNode<T> {
     };
 }
 
-/// A longest-prefix table over IPv4 and IPv6, kept apart by family.
+/// A longest-prefix table for IPv4 and IPv6, with separate tries per family.
 #[derive(Clone, Debug)]
 pub struct PrefixMap<T> {
     nodes: Vec<TrieNode<T>>,
@@ -191,19 +191,19 @@ impl<T> PrefixMap<T> {
         if addr.is_ipv4() { V4_ROOT } else { V6_ROOT }
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no entries.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Sets the entry of `prefix`, returning the one it replaces.
+    /// Sets the entry of `prefix`; returns the replaced one.
     pub fn insert(&mut self, prefix: ClientPrefix, value: T) -> Option<T> {
         let (addr, mut index) = (bits(prefix.addr()), Self::root(prefix.addr()));
         for depth in 0..prefix.len() {
@@ -235,11 +235,11 @@ impl<T> PrefixMap<T> {
         self.nodes[index].value.as_ref()
     }
 
-    /// The longest prefix that holds all of `client`, and how far the answer holds.
+    /// Finds the longest prefix that contains all of `client`, and the scope of the result.
     ///
-    /// A client known only to a prefix (a client subnet) is matched by entries no longer than that prefix: what is unknown about
-    /// the address cannot choose between longer ones. The scope then may be longer than the client's prefix, which tells the
-    /// asker that a longer one would have been of use (RFC 7871, section 7.2.1).
+    /// A client known only by a prefix (a client subnet) is matched by entries no longer than that prefix: the unknown bits of the
+    /// address cannot choose between longer ones. The scope may then exceed the client's prefix, which tells the resolver that a
+    /// longer one would be useful (RFC 7871, section 7.2.1).
     #[must_use]
     pub fn lookup(&self, client: ClientPrefix) -> Match<'_, T> {
         let addr = bits(client.addr());
@@ -255,7 +255,7 @@ impl<T> PrefixMap<T> {
             if node.children == [None, None] {
                 break;
             }
-            // Beyond this point the table still distinguishes: the answer is true for one bit more at least.
+            // Below this node the table still distinguishes addresses, so the result holds for one more bit at least.
             found.scope = depth + 1;
             let Some(child) = node.children[side(addr, depth)] else {
                 break;

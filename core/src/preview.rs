@@ -1,4 +1,4 @@
-//! What would be planned for an app before it is deployed, and what it would cost.
+//! Previews: the plan and the cost of an app before it is deployed.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ use crate::unit::{ByteSize, DurationMs, Millis};
 use crate::what_if::WhatIf;
 use crate::workflow::Declaration;
 
-/// The most client prefixes that can be asked about.
+/// The most client prefixes in one request.
 pub const CLIENTS_MAX: usize = 1000;
-/// The most calls per second that can be asked about.
+/// The highest call rate in one request, per second.
 pub const RATE_MAX: f64 = 1e9;
 
 /// Asks what would be planned. What is absent is as it is for the app now, or as the manifest says.

@@ -1,4 +1,4 @@
-//! What the API says of the code repository: how much a tenant may store, whose signatures count, and the catalogue of ready functions.
+//! Bodies of the API for the code repository: storage quota, signing keys and policy, and the catalogue of ready-made functions.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -28,10 +28,10 @@ pub struct StorageUse {
 }
 
 impl StorageUse {
-    /// Whether one more version of this size would be too much; if so, of what: used, limit.
+    /// Checks whether one more version of `size` bytes is within the quota.
     ///
     /// # Errors
-    /// The limit that would be passed, in words.
+    /// The limit that would be exceeded, in words.
     pub fn admit(&self, size: u64) -> Result<(), String> {
         let bytes = self.bytes.saturating_add(size);
         if bytes > self.bytes_limit {
@@ -63,7 +63,7 @@ pub struct StorageLimit {
 }
 
 impl StorageLimit {
-    /// Whether it says nothing.
+    /// Whether no limit is set.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes.is_none() && self.versions.is_none()
@@ -74,10 +74,10 @@ impl StorageLimit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SignaturePolicy {
-    /// They need not be; a signature that comes must be good.
+    /// Not required; but a signature that is given must be valid.
     #[default]
     Optional,
-    /// Uploads without a good signature by one of the tenant's keys are refused.
+    /// Uploads without a valid signature by one of the tenant's keys are refused.
     Required,
 }
 
@@ -130,7 +130,7 @@ pub enum SigningAlgorithm {
     /// ECDSA on P-256 with SHA-256 (FIPS 186-5).
     #[serde(rename = "ecdsa-p256")]
     EcdsaP256,
-    /// Ed25519 (RFC 8032), plain or of the message's SHA-512 (Ed25519ph).
+    /// Ed25519 (RFC 8032), of the message itself or of its SHA-512 (Ed25519ph).
     #[serde(rename = "ed25519")]
     Ed25519,
 }

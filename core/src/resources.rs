@@ -1,4 +1,4 @@
-//! Resource vectors: what a container asks for and what a cluster or node has.
+//! Resource vectors: the demand of a container, the capacity of a node or cluster.
 
 use std::fmt;
 
@@ -20,14 +20,14 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// More than any node has: "unlimited".
+    /// No limit: more than any node has.
     pub const UNLIMITED: Self = Self {
         cpu_milli: MilliCpu(u64::MAX),
         memory_mib: MebiBytes(u64::MAX),
         gpu_memory_mib: MebiBytes(u64::MAX),
     };
 
-    /// CPU and memory, no GPU.
+    /// CPU and memory without GPU memory.
     #[inline]
     #[must_use]
     pub const fn new(cpu_milli: MilliCpu, memory_mib: MebiBytes) -> Self {
@@ -58,7 +58,7 @@ impl Resources {
         })
     }
 
-    /// The sum, class by class; stays at the largest value instead of overflowing.
+    /// The sum, class by class; saturates instead of overflowing.
     #[inline]
     #[must_use]
     pub fn saturating_add(&self, other: &Self) -> Self {
@@ -79,7 +79,7 @@ impl Resources {
         }
     }
 
-    /// The first class in which this demand does not fit into `free`, in words.
+    /// Describes the first class in which this demand does not fit into `free`; `None` if it fits.
     #[must_use]
     pub fn shortage(&self, free: &Self) -> Option<String> {
         if self.cpu_milli > free.cpu_milli {

@@ -1,5 +1,5 @@
-//! Objectives of new versions and what is counted of them: bodies of `/v1/apps/{app}/objective`, and what nodes report of versions whose
-//! calls are split. What follows from both is decided in `fdn_scheduling::rollout`.
+//! Objectives of new versions and the counters for them: bodies of `/v1/apps/{app}/objective`, and what nodes report of versions with a
+//! traffic split. `fdn_scheduling::rollout` decides on both.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -26,7 +26,7 @@ pub struct Objective {
     pub minimum_calls: u64,
 }
 
-/// An objective that cannot work.
+/// An objective is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("objective.{field}: {problem}")]
 pub struct ObjectiveError {
@@ -49,10 +49,10 @@ impl Objective {
         100
     }
 
-    /// Refuses what cannot work.
+    /// Validates the objective.
     ///
     /// # Errors
-    /// Names the field.
+    /// The field that is not valid, and what is allowed.
     pub fn check(&self) -> Result<(), ObjectiveError> {
         let wrong = |field, problem| Err(ObjectiveError { field, problem });
         if self.error_percent.is_none() && self.p99_ms.is_none() {
@@ -77,11 +77,11 @@ impl Objective {
     }
 }
 
-/// Buckets of a latency histogram. Each ends at the fourth root of 2 times the one before, the first at 1 ms, the last but one at about
-/// 9 min; the last has no end.
+/// The number of buckets of a latency histogram. The upper bound of each is the fourth root of 2 times the previous one; the first ends
+/// at 1 ms, the last but one at about 9 min, and the last is unbounded.
 pub const BUCKETS: usize = 78;
 
-/// Which bucket a call falls into that took this long.
+/// The bucket of a call that took `ms` milliseconds.
 #[must_use]
 pub fn bucket_of(ms: f64) -> usize {
     if ms <= 1.0 {
@@ -96,7 +96,7 @@ pub fn bucket_of(ms: f64) -> usize {
     }
 }
 
-/// Where a bucket ends, in milliseconds.
+/// The upper bound of a bucket in milliseconds; infinite for the last.
 #[must_use]
 pub fn bucket_end(bucket: usize) -> f64 {
     if bucket >= BUCKETS - 1 {
@@ -118,13 +118,13 @@ pub struct CallCounts {
 }
 
 impl CallCounts {
-    /// Whether these can be counted on from `before`: no number is smaller.
+    /// Whether these counts can be a continuation of `before`: no count is smaller.
     #[must_use]
     pub fn continues(&self, before: &Self) -> bool {
         self.calls >= before.calls && self.failures >= before.failures
     }
 
-    /// What came since `before`.
+    /// The increase since `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let old = |bucket| {
@@ -140,7 +140,7 @@ impl CallCounts {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         let mut sums = [0u64; BUCKETS];
@@ -155,7 +155,7 @@ impl CallCounts {
         }
     }
 
-    /// Calls that took longer than this for certain: those of buckets that begin there or later.
+    /// How many calls certainly took longer than `ms` milliseconds: those in buckets that begin there or later.
     #[must_use]
     pub fn slower_than(&self, ms: f64) -> u64 {
         let begins = |bucket: u8| match usize::from(bucket) {
@@ -170,7 +170,7 @@ impl CallCounts {
     }
 }
 
-/// The buckets that are not empty.
+/// The non-empty buckets, with their indices.
 #[must_use]
 pub fn sparse(buckets: &[u64; BUCKETS]) -> Vec<(u8, u64)> {
     let numbered = (0u8..).zip(buckets.iter().copied());
@@ -191,11 +191,11 @@ pub struct VersionObserved {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RolloutState {
-    /// The version is watched.
+    /// The version is being watched.
     Watching,
-    /// It kept to its objective for the window.
+    /// It met its objective throughout the window.
     Held,
-    /// It broke its objective and gets no calls any more.
+    /// It broke its objective and gets no more calls.
     Broken,
 }
 

@@ -1,4 +1,4 @@
-//! Runs of workflows: bodies of `/v1/apps/{app}/runs`, and what the gateways that lead them tell the controllers.
+//! Runs of workflows: bodies of `/v1/apps/{app}/runs`, and what gateways that lead runs report to the controllers.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,17 +10,17 @@ use crate::unit::{Revision, Timestamp};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunStatus {
-    /// It has not ended.
+    /// It is in progress.
     Running,
     /// Its caller got the outputs of its exits.
     Answered,
-    /// A stage that was needed failed.
+    /// A required stage failed.
     Failed,
-    /// Its time was over.
+    /// It exceeded its time limit.
     Late,
-    /// Its caller went away.
+    /// Its caller disconnected.
     Abandoned,
-    /// The gateway that led it is gone and did not tell how it ended.
+    /// The gateway that led it is gone and has not reported its end.
     Lost,
 }
 
@@ -28,19 +28,19 @@ pub enum RunStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptOutcome {
-    /// It has not ended.
+    /// It is in progress.
     Running,
-    /// Its output was taken.
+    /// It succeeded, and its output was accepted.
     Done,
     /// It certainly did not begin.
     NotStarted,
-    /// Nobody knows how far it came.
+    /// It was lost: nobody knows how far it got.
     Lost,
-    /// The function answered that it failed.
+    /// The function answered with a failure that may be transient.
     Answered,
-    /// The function answered that it never will do it.
+    /// The function answered with a failure that is permanent.
     Refused,
-    /// It was not wanted any more.
+    /// It was cancelled because its result was no longer needed.
     Cancelled,
 }
 
@@ -107,18 +107,18 @@ pub struct RunAttempt {
     pub output_bytes: Option<u64>,
 }
 
-/// Runs whose course a gateway tells.
+/// The progress of runs, reported by the gateway that leads them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
-    /// As they are now, by their ids.
+    /// Their present state, one entry per run id.
     pub runs: Vec<RunInfo>,
 }
 
-/// Bytes of the reason why an attempt failed that are kept.
+/// The most bytes kept of an attempt's failure reason.
 pub const REASON_MAX: usize = 500;
 
 impl RunInfo {
-    /// An attempt at a stage began.
+    /// Records the beginning of an attempt at a stage.
     pub fn begin(&mut self, stage: usize, attempt: u32, cluster: ClusterId, now: Timestamp) {
         if let Some(stage) = self.stages.get_mut(stage) {
             stage.attempts.push(RunAttempt {
@@ -134,13 +134,13 @@ impl RunInfo {
         }
     }
 
-    /// An attempt that runs, to be completed.
+    /// A recorded attempt, to be completed; `None` if there is none with this number.
     pub fn attempt_mut(&mut self, stage: usize, attempt: u32) -> Option<&mut RunAttempt> {
         let attempts = &mut self.stages.get_mut(stage)?.attempts;
         attempts.iter_mut().find(|one| one.attempt == attempt)
     }
 
-    /// The run has ended; attempts that still ran are wanted no more.
+    /// Records the end of the run; attempts still in progress become cancelled.
     pub fn end(&mut self, status: RunStatus, now: Timestamp) {
         self.status = status;
         self.ended_at = Some(now);
@@ -152,13 +152,13 @@ impl RunInfo {
 }
 
 impl RunAttempt {
-    /// It has ended.
+    /// Records the end of the attempt.
     pub fn end(&mut self, outcome: AttemptOutcome, now: Timestamp) {
         self.outcome = outcome;
         self.ended_at = Some(now);
     }
 
-    /// It failed for this reason, of which as much is kept as is worth it.
+    /// Records the failure of the attempt, with its reason truncated to [`REASON_MAX`].
     pub fn fail(&mut self, outcome: AttemptOutcome, reason: &str, now: Timestamp) {
         self.end(outcome, now);
         let end = (0..=REASON_MAX.min(reason.len()))

@@ -1,4 +1,4 @@
-//! Where functions can run: what a node has for them, and how far a node is with an app.
+//! Where functions can run: the runtimes of a node, and how far it is in serving an app.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -12,7 +12,7 @@ use crate::message::{AppObserved, AppPhase};
 )]
 #[serde(rename_all = "snake_case")]
 pub enum NodeRuntime {
-    /// Sandboxes for components, in the agent.
+    /// Sandboxes for components, within the agent.
     Wasm,
     /// Containers of an engine on the node.
     Docker,
@@ -21,7 +21,7 @@ pub enum NodeRuntime {
 }
 
 impl NodeRuntime {
-    /// The word, as it is written in messages.
+    /// The name used in messages.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -31,7 +31,7 @@ impl NodeRuntime {
         }
     }
 
-    /// Whether functions of a kind run in it: an image runs in containers and in pods alike.
+    /// Whether functions of a kind run in it; an image runs in containers and in pods alike.
     #[must_use]
     pub const fn runs(self, kind: RuntimeKind) -> bool {
         matches!(
@@ -42,19 +42,19 @@ impl NodeRuntime {
     }
 }
 
-/// How far an app is somewhere. The order is that of what is better for its callers.
+/// How far an app is being served. The order is ascending in benefit to its callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Served {
-    /// It could not be made ready, and nothing answers; it is tried again with a pause.
+    /// It could not be made ready, and nothing answers; retried after a pause.
     Failed,
-    /// It is being made ready, or nobody there has heard of it yet.
+    /// It is being made ready, or no node has received it yet.
     Preparing,
     /// Calls are answered.
     Ready,
 }
 
 impl AppObserved {
-    /// How far the node is with it. A node that makes another revision ready answers by the one before.
+    /// How far the node is in serving the app. A node that prepares another revision still answers by the previous one.
     #[must_use]
     pub fn served(&self) -> Served {
         match (self.serves, &self.phase) {

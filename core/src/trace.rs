@@ -1,6 +1,8 @@
-//! One call as a whole: what nodes keep of it, and what plan and DNS say of its client now. The body of `GET /v1/apps/{app}/calls/trace`.
+//! The trace of one call: what nodes have recorded of it, and what plan and DNS say about its client now. The body of
+//! `GET /v1/apps/{app}/calls/trace`.
 //!
-//! All revisions are of one counter, so they can be compared: a plan, the binding that it brought, the desired state by which a gateway served.
+//! All revisions are from one counter, so they can be compared: that of a plan, of the bindings it led to, of the desired state by which
+//! a gateway served.
 
 use std::collections::BTreeSet;
 
@@ -103,7 +105,7 @@ pub struct CallPredicted {
 }
 
 impl CallLine {
-    /// What was left once the head of the answer was there: sending it, and the function's end.
+    /// The time after the head of the response was available: sending it, and the function's end, in microseconds.
     #[must_use]
     pub const fn rest_us(&self) -> u64 {
         let before = self
@@ -114,20 +116,20 @@ impl CallLine {
     }
 }
 
-/// A run that began so long before or after a call is one of an earlier use of its request id.
+/// A run that began this long before or after a call belongs to an earlier use of its request id.
 const RUN_NEAR_MS: u64 = 60_000;
 
 /// The calls of one trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// They, in the order in which they arrived; never empty.
+    /// In the order of their arrival; never empty.
     calls: Vec<CallLine>,
-    /// How many others have the same request id.
+    /// How many other calls have the same request id.
     others: u32,
 }
 
 impl Chosen {
-    /// Of all calls with one request id those of the trace that has the newest; nothing if there is no call.
+    /// Of all calls with one request id, those of the trace of the newest one; `None` if there is no call.
     #[must_use]
     pub fn newest(mut calls: Vec<CallLine>) -> Option<Self> {
         calls.sort_by_key(|call| (call.started_at, call.invocation));
@@ -138,18 +140,18 @@ impl Chosen {
         Some(Self { calls, others })
     }
 
-    /// The call that came first.
+    /// The call that arrived first.
     fn first(&self) -> &CallLine {
         &self.calls[0]
     }
 
-    /// The clients that the caller is one of.
+    /// The client prefix of the caller, if it is known.
     #[must_use]
     pub fn client(&self) -> Option<ClientPrefix> {
         self.calls.iter().find_map(|call| call.routed.client)
     }
 
-    /// The run that the call began: of those of its request id the one that began nearest to it, and not at another time.
+    /// The run that the call began: of those with its request id, the one that began nearest to it in time; `None` if none is near enough.
     #[must_use]
     pub fn run(&self, runs: Vec<RunInfo>) -> Option<RunInfo> {
         let at = self.first().started_at.get();
@@ -159,24 +161,24 @@ impl Chosen {
     }
 }
 
-/// What a call is joined with.
+/// The data with which a call is joined.
 #[derive(Clone, Debug)]
 pub struct Beside<F> {
     /// The app.
     pub app: AppName,
-    /// The cluster of a living node.
+    /// The cluster of a living node, by name.
     pub cluster_of: F,
     /// What is told of the app now.
     pub told: Told,
-    /// The run that the call began.
+    /// The run that the call began, if any.
     pub run: Option<RunInfo>,
-    /// Why its client's calls go where they go now.
+    /// The present explanation of where its client's calls go.
     pub explained: Option<Explanation>,
-    /// Living nodes that did not answer.
+    /// Living nodes that did not answer the search.
     pub silent: Vec<NodeId>,
 }
 
-/// Joins a call with what is known beside it.
+/// Joins the calls of a trace with the other data.
 #[must_use]
 pub fn join<F: Fn(&NodeId) -> Option<ClusterId>>(chosen: Chosen, beside: Beside<F>) -> CallTrace {
     let first = chosen.first();
@@ -221,7 +223,7 @@ pub fn join<F: Fn(&NodeId) -> Option<ClusterId>>(chosen: Chosen, beside: Beside<
     }
 }
 
-/// The terms of the plan for what ran in this cluster. A plain function has one stage, whatever its name.
+/// The plan's predicted terms for a call that ran in this cluster. A plain function has one stage, whatever its name.
 fn predicted(call: &CallLine, cluster: &ClusterId, why: &Explanation) -> Option<CallPredicted> {
     let mut stages = why.actual.iter();
     let place = stages.find(|place| {

@@ -1,5 +1,5 @@
-//! Text records that are set through the API, such as those by which a certificate authority sees who a name belongs to (ACME DNS-01, RFC
-//! 8555, section 8.4): bodies of `/v1/dns/txt`, and what of them is decided without a look at anything.
+//! Text records that are set through the API, for example to prove control of a name to a certificate authority (ACME DNS-01, RFC 8555,
+//! section 8.4): bodies of `/v1/dns/txt`, and their validation.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -7,19 +7,19 @@ use utoipa::ToSchema;
 use crate::id::{AppName, RecordName};
 use crate::unit::{DurationMs, Revision, Timestamp};
 
-/// Values of one name that a DNS server takes, whatever it is told: what a controller can be set to allow.
+/// The most values of one name that a DNS server accepts; the upper bound of the controller's setting.
 pub const VALUES_MAX: usize = 32;
-/// Bytes of one value at most: one character string (RFC 1035, section 3.3).
+/// The most bytes of one value: one character string (RFC 1035, section 3.3).
 pub const VALUE_MAX: usize = 255;
-/// The shortest time to live.
+/// The shortest time to live of a record.
 pub const TTL_MIN: DurationMs = DurationMs::from_secs(10);
-/// The longest time to live.
+/// The longest time to live of a record.
 pub const TTL_MAX: DurationMs = DurationMs::from_secs(3600);
-/// The time to live of records that say none.
+/// The default time to live.
 pub const TTL_DEFAULT: DurationMs = DurationMs::from_secs(60);
-/// The shortest life of records with an end.
+/// The shortest lifetime of records that expire.
 pub const EXPIRES_MIN: DurationMs = DurationMs::from_secs(10);
-/// The longest life of records with an end: 30 days.
+/// The longest lifetime of records that expire: 30 days.
 pub const EXPIRES_MAX: DurationMs = DurationMs::from_secs(30 * 86_400);
 
 /// The text records of a name as they are wanted, whole.
@@ -73,11 +73,11 @@ pub struct TxtInfo {
     pub expires_at: Option<Timestamp>,
 }
 
-/// The label below which clients of certificate authorities put values for a moment (RFC 8555, section 8.4).
+/// The label below which ACME clients put temporary values (RFC 8555, section 8.4).
 pub const CHALLENGE_LABEL: &str = "_acme-challenge";
 
-/// Whether a certificate authority's client sets the records of this name: one of its labels is [`CHALLENGE_LABEL`]. Often it is the first, but an
-/// account's own label may stand before it.
+/// Whether the records of this name are set by an ACME client: one of its labels is [`CHALLENGE_LABEL`]. Usually it is the first, but an
+/// account-specific label may precede it.
 #[must_use]
 pub fn is_challenge(name: &RecordName) -> bool {
     name.as_str()
@@ -85,7 +85,7 @@ pub fn is_challenge(name: &RecordName) -> bool {
         .any(|label| label == CHALLENGE_LABEL)
 }
 
-/// What is wrong with a value, if anything is. `limit` is in bytes.
+/// Why a value is not allowed; `None` if it is. `limit` is in bytes.
 #[must_use]
 pub fn value_problem(value: &str, limit: usize) -> Option<String> {
     if value.is_empty() {
@@ -102,7 +102,7 @@ pub fn value_problem(value: &str, limit: usize) -> Option<String> {
     }
 }
 
-/// What is wrong with a time to live, if anything is.
+/// Why a time to live is not allowed; `None` if it is.
 #[must_use]
 pub fn ttl_problem(ttl: DurationMs) -> Option<String> {
     let whole = ttl.as_millis().is_multiple_of(1000);
@@ -110,7 +110,7 @@ pub fn ttl_problem(ttl: DurationMs) -> Option<String> {
         .then(|| format!("ttl: whole seconds from {TTL_MIN} to {TTL_MAX}, not {ttl}"))
 }
 
-/// What is wrong with a life, if anything is.
+/// Why a lifetime is not allowed; `None` if it is.
 #[must_use]
 pub fn expiry_problem(expires_in: DurationMs) -> Option<String> {
     (!(EXPIRES_MIN..=EXPIRES_MAX).contains(&expires_in))

@@ -24,9 +24,9 @@ use crate::error::ParseError;
 pub struct Millis(f64);
 
 impl Millis {
-    /// No time at all.
+    /// The empty span.
     pub const ZERO: Self = Self(0.0);
-    /// Longer than any span: what a cluster that cannot be reached costs.
+    /// Longer than any span; the latency of a cluster that cannot be reached.
     pub const INFINITY: Self = Self(f64::INFINITY);
 
     /// Wraps a number of milliseconds. NaN becomes infinity: an unknown time must never look short.
@@ -149,21 +149,21 @@ macro_rules! integer_unit {
         pub struct $name(pub u64);
 
         impl $name {
-            /// The bare number.
+            /// The quantity in this unit.
             #[inline]
             #[must_use]
             pub const fn get(self) -> u64 {
                 self.0
             }
 
-            /// `self + other`, staying at the largest value instead of overflowing.
+            /// `self + other`; saturates instead of overflowing.
             #[inline]
             #[must_use]
             pub const fn saturating_add(self, other: Self) -> Self {
                 Self(self.0.saturating_add(other.0))
             }
 
-            /// `self - other`, staying at zero instead of going below.
+            /// `self - other`; zero instead of negative.
             #[inline]
             #[must_use]
             pub const fn saturating_sub(self, other: Self) -> Self {
@@ -201,12 +201,12 @@ integer_unit!(
 );
 
 impl Revision {
-    /// Before every revision.
+    /// Older than every revision.
     pub const NONE: Self = Self(0);
 }
 
 impl Timestamp {
-    /// The span from `earlier` to `self`, zero if `earlier` is later.
+    /// The time from `earlier` to `self`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
@@ -237,7 +237,7 @@ impl DurationMs {
         self.0
     }
 
-    /// As the standard type.
+    /// As a [`Duration`].
     #[must_use]
     pub const fn as_duration(self) -> Duration {
         Duration::from_millis(self.0)
@@ -256,7 +256,7 @@ impl fmt::Display for DurationMs {
     }
 }
 
-/// Splits `10MiB` into the number and what follows it.
+/// Splits a text such as `10MiB` into its number and its unit.
 fn split_unit(s: &str) -> Option<(u64, &str)> {
     let s = s.trim();
     let end = s.find(|c: char| !c.is_ascii_digit()).unwrap_or(s.len());
@@ -310,7 +310,7 @@ impl ByteSize {
         self.0
     }
 
-    /// Bytes as an index; the largest index on a machine that cannot address so many.
+    /// The number of bytes as `usize`; `usize::MAX` if it does not fit.
     #[must_use]
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)

@@ -1,9 +1,9 @@
-//! What is billed: a record of each call on its node's disk, and sums of them on their way to the controller.
+//! Usage for billing: a record of each call on its node's disk, and sums of them for the controller.
 //!
-//! A node writes a call's record ([`CallRecord`]) to its disk before the caller has the whole answer. A sealed segment of them becomes one
-//! batch of sums ([`UsageSums`]), which is handed over as often as needed until the controller has confirmed. A batch keeps its [`BatchId`]
-//! and its sums however often it is sent and whatever happens to the node in between, so that the receiver counts it once. The records
-//! stay on the node for a time, to be searched ([`CallQuery`]).
+//! A node writes a call's record ([`CallRecord`]) to disk before the caller has the whole response. A sealed segment of records becomes
+//! one batch of sums ([`UsageSums`]), which is handed over repeatedly until the controller has confirmed it. A batch keeps its
+//! [`BatchId`] and its sums however often it is sent and whatever happens to the node in between, so that the receiver counts it once.
+//! The records stay on the node for some time, where they can be searched ([`CallQuery`]).
 
 mod call;
 mod sums;
@@ -42,19 +42,19 @@ pub enum UsageOutcome {
     Ok,
     /// The function answered with a status of 500 or more.
     FunctionError,
-    /// The function was ended: it trapped, passed a limit, or gave no answer.
+    /// The function was terminated: it trapped, exceeded a limit, or gave no response.
     FunctionEnded,
-    /// The caller went away, or sent what could not be used.
+    /// The caller disconnected, or sent an unusable request.
     Client,
     /// The node failed.
     Internal,
-    /// The answer has gone out while the function still ran. A record of the same invocation follows, and takes this one's place
-    /// ([`CallRecord::noted`]); if the node dies before that, this is what is known.
+    /// The response has been sent while the function still runs. A later record of the same invocation replaces this one
+    /// ([`CallRecord::noted`]); if the node fails before, this one remains.
     Running,
 }
 
 impl UsageOutcome {
-    /// All of them.
+    /// All outcomes.
     pub const ALL: [Self; 6] = [
         Self::Ok,
         Self::FunctionError,
@@ -64,7 +64,7 @@ impl UsageOutcome {
         Self::Running,
     ];
 
-    /// Its name on the wire and in the database.
+    /// The name used in JSON and in the database.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -99,10 +99,10 @@ impl FromStr for UsageOutcome {
     }
 }
 
-/// What one call used.
+/// The billed usage of one call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageRecord {
-    /// The call. No two calls have the same.
+    /// The unique id of the invocation.
     pub invocation: InvocationId,
     /// The app that was called.
     pub app: AppName,
@@ -123,33 +123,33 @@ pub struct UsageRecord {
     pub gpu_memory_mib: MebiBytes,
     /// Bytes of the answer's body that were sent.
     pub egress_bytes: u64,
-    /// How it ended.
+    /// How the call ended.
     pub outcome: UsageOutcome,
 }
 
 impl UsageRecord {
-    /// GPU memory times time, in GiB-seconds: what GPU use is rated by.
+    /// GPU memory integrated over time, in GiB-seconds.
     #[must_use]
     pub fn gpu_gib_seconds(&self) -> f64 {
         self.gpu_memory_mib.get() as f64 / 1024.0 * (self.duration_us as f64 / 1e6)
     }
 }
 
-/// Records that are handed over together: by nodes of the revision before sums, and of what such a node has left in its spool.
+/// Records handed over together: by nodes of the release before sums, and what such a node has left in its spool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageBatch {
-    /// The same for the same records, always.
+    /// The batch's id, always the same for the same records.
     pub batch: BatchId,
-    /// The node that wrote them.
+    /// The node that wrote the records.
     pub node: NodeId,
-    /// In the order in which they were written.
+    /// The records, in the order of writing.
     pub records: Vec<UsageRecord>,
 }
 
-/// What the controller answers to a batch.
+/// The controller's answer to a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct UsageReceipt {
-    /// Records that were new, or that new sums are of.
+    /// How many records were new, or are covered by new sums.
     pub stored: u64,
     /// Whether the batch had been stored before.
     pub duplicate: bool,

@@ -1,19 +1,19 @@
-//! How a cluster's clients are shared out among its gateways.
+//! How the clients of a cluster are distributed among its gateways.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::ParseError;
 
-/// How many of its cluster's clients a gateway is to have beside the others, in hundredths of a usual one: from 1 to 1000.
+/// The relative share of its cluster's clients that a gateway gets, in hundredths of the default: from 1 to 1000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "u16", into = "u16")]
 pub struct GatewayWeight(u16);
 
 impl GatewayWeight {
-    /// The largest.
+    /// The largest weight: ten times the default.
     pub const MAX: Self = Self(1000);
 
-    /// A weight.
+    /// A weight in hundredths of the default.
     ///
     /// # Errors
     /// When it is 0 or above [`Self::MAX`].
@@ -26,20 +26,20 @@ impl GatewayWeight {
         }
     }
 
-    /// The number.
+    /// The weight in hundredths of the default.
     #[must_use]
     pub const fn get(self) -> u16 {
         self.0
     }
 
-    /// Whether it is that of a gateway which says nothing.
+    /// Whether this is the default weight, which need not be stated.
     #[must_use]
     pub fn is_usual(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// A usual gateway.
+/// The default weight, 100.
 impl Default for GatewayWeight {
     fn default() -> Self {
         Self(100)

@@ -1,5 +1,5 @@
-//! Changes of the network that a plan can be asked about before they happen, as people write them: `cluster eu-west down`, `rtt us-east +50ms`,
-//! `nodes ap-south 4`.
+//! Hypothetical changes of the network, about whose effect a plan can be asked, in text form: `cluster eu-west down`,
+//! `rtt us-east +50ms`, `nodes ap-south 4`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,26 +10,26 @@ use crate::error::{Coded, ErrorCode};
 use crate::id::ClusterId;
 use crate::unit::{DurationMs, Millis};
 
-/// The most changes in one question.
+/// The most changes in one request.
 pub const CHANGES_MAX: usize = 16;
-/// The most nodes that a cluster can be asked to have.
+/// The most nodes that a cluster can be assumed to have.
 pub const NODES_MAX: u32 = 10_000;
-/// The largest change of a round trip.
+/// The largest assumed change of a round-trip time, up or down.
 pub const RTT_MAX: DurationMs = DurationMs::from_secs(60);
 
-/// A change of the network.
+/// A hypothetical change of the network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum WhatIf {
-    /// A cluster does not answer any more.
+    /// A cluster is down.
     Down(ClusterId),
-    /// The round trips of a cluster, to clients and to other clusters, take longer by so much, or shorter if it is below zero.
+    /// The round trips of a cluster, to clients and to other clusters, change by this much; negative if shorter.
     Rtt(ClusterId, Millis),
-    /// A cluster has so many nodes: like those that it has, new ones idle.
+    /// A cluster has this many nodes, like the present ones; new ones are idle.
     Nodes(ClusterId, u32),
 }
 
-/// Why a text is no change of the network.
+/// The text is not a change of the network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "what-if {text:?}: {reason}; write \"cluster NAME down\", \"rtt NAME +50ms\" or \"nodes NAME 4\""
@@ -46,7 +46,7 @@ impl Coded for WhatIfError {
 }
 
 impl WhatIf {
-    /// The cluster that it is about.
+    /// The cluster that changes.
     #[must_use]
     pub const fn cluster(&self) -> &ClusterId {
         match self {

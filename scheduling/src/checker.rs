@@ -1,37 +1,37 @@
-//! Checks a plan against every rule, independently of who made it.
+//! Verifies a plan against every rule, independently of the placer that made it.
 //!
-//! It shares no arithmetic with the placers: transfer times come from the network pair by pair, slots and resources are
-//! replayed from the placements alone, and the latency is computed again. All violations are returned, not the first only.
+//! It shares no arithmetic with the placers: transfer times come from the network pair by pair, slots and resources are replayed from the
+//! placements alone, and the latency is recomputed. All violations are returned, not only the first.
 //!
-//! Rules: one placement for each task, on a cluster that takes work; it lasts exactly `w(c,p)`, or if the plan has tasks that
-//! are paused ([`Plan::runs`]) its runs do together, the first of which starts and the last of which ends with it; the entry starts no earlier
-//! than the request arrives, every other task no earlier than each parent's finish plus transfer; no slot runs two tasks at
-//! once, nor one before it is free; no cluster holds more than it has free, paused tasks included, no container more than the
-//! largest node has; the latency is the last exit's finish plus the way back. Times may differ by one part in 10^9.
+//! Rules: one placement for each task, on a cluster that takes work; it lasts exactly `w(c,p)`, or, if the plan has pre-empted tasks
+//! ([`Plan::runs`]), its runs do together, the first of which starts and the last of which ends with it; the entry starts no earlier than
+//! the request arrives, every other task no earlier than each parent's finish plus transfer; no slot runs two tasks at once, nor one
+//! before it is free; no cluster holds more than it has free, pre-empted tasks included, no container more than the largest node has; the
+//! latency is the last exit's finish plus the way back. Times may differ by one part in 10^9.
 //!
-//! O(m log m + |E|); O(m^2) for resources held per task.
+//! O(m log m + |E|); O(m^2) where resources are held per task.
 
 use fdn_core::{ClusterId, Millis, Resources};
 
 use crate::dag::{TaskIndex, Transfer};
 use crate::place::{ClusterIndex, Exclusion, Hold, Placement, Plan, Problem, Run};
 
-/// Times that differ by no more than this share are equal.
+/// The relative tolerance within which times are equal.
 const TOLERANCE: f64 = 1e-9;
 
-/// A rule that a plan breaks.
+/// A violated rule.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// There are more or fewer placements than tasks.
+    /// The number of placements is not the number of tasks.
     #[error("{placements} placements for {tasks} tasks")]
     Count {
-        /// How many placements.
+        /// The number of placements.
         placements: usize,
-        /// How many tasks.
+        /// The number of tasks.
         tasks: usize,
     },
-    /// A task is on a cluster that does not exist.
+    /// A task is on an unknown cluster.
     #[error("task {task} is on cluster {cluster}, which does not exist")]
     NoSuchCluster {
         /// The task.
@@ -39,7 +39,7 @@ pub enum Violation {
         /// The cluster.
         cluster: ClusterIndex,
     },
-    /// A task is in a slot that does not exist.
+    /// A task is in an unknown slot.
     #[error("task {task} is in slot {slot} of {cluster}, which does not exist")]
     NoSuchSlot {
         /// The task.
@@ -56,89 +56,89 @@ pub enum Violation {
         task: TaskIndex,
         /// The cluster.
         cluster: ClusterId,
-        /// Why it takes none.
+        /// Why the cluster takes none.
         why: Exclusion,
     },
-    /// A task does not last as long as it must.
+    /// A task's duration is wrong.
     #[error("task {task} lasts {lasts} instead of {work}")]
     Duration {
         /// The task.
         task: TaskIndex,
-        /// How long it lasts in the plan.
+        /// Its duration in the plan.
         lasts: Millis,
-        /// How long it must.
+        /// Its required duration.
         work: Millis,
     },
-    /// The runs of a task are not those of its placement, or overlap.
+    /// The runs of a task do not match its placement, or overlap.
     #[error("task {task} is placed from {start} to {finish}, but its runs say otherwise")]
     Runs {
         /// The task.
         task: TaskIndex,
-        /// When it starts.
+        /// The start of the offending run.
         start: Millis,
-        /// When it ends.
+        /// The end of the offending run.
         finish: Millis,
     },
-    /// A task starts before what it needs is there.
+    /// A task starts before its request or its parents' data has arrived.
     #[error("task {task} starts at {start}, what it needs is there at {ready}")]
     Early {
         /// The task.
         task: TaskIndex,
-        /// When it starts.
+        /// Its start in the plan.
         start: Millis,
-        /// When it could.
+        /// The earliest time at which it could start.
         ready: Millis,
     },
-    /// A slot runs two tasks at once, or one before it is free.
+    /// A slot runs two tasks at once, or one before the slot is free.
     #[error("slot {slot} of {cluster} starts task {task} at {start}, but is busy until {until}")]
     Overlap {
         /// The cluster.
         cluster: ClusterId,
         /// The slot.
         slot: u32,
-        /// The second task.
+        /// The later task.
         task: TaskIndex,
-        /// When it starts.
+        /// Its start in the plan.
         start: Millis,
-        /// Until when the slot is taken.
+        /// Until when the slot is busy.
         until: Millis,
     },
-    /// A cluster holds more than it has.
+    /// A cluster holds more than it has free.
     #[error("{cluster} has {free} free but holds {held}")]
     Overcommitted {
         /// The cluster.
         cluster: ClusterId,
-        /// What it has free.
+        /// The cluster's free resources.
         free: Resources,
-        /// What is held at once.
+        /// The resources held at one moment.
         held: Resources,
     },
-    /// A container is larger than any node of its cluster has room for.
+    /// A container exceeds what any node of its cluster has.
     #[error("task {task} wants {wanted}, the largest node of {cluster} has {largest}")]
     TooLarge {
         /// The task.
         task: TaskIndex,
         /// The cluster.
         cluster: ClusterId,
-        /// What it wants.
+        /// The container's demand.
         wanted: Resources,
-        /// What there is.
+        /// The bound of a single container.
         largest: Resources,
     },
-    /// The latency does not follow from the placements.
+    /// The plan's latency does not follow from its placements.
     #[error("the latency is said to be {said}, but is {actual}")]
     Latency {
-        /// What the plan says.
+        /// The latency that the plan states.
         said: Millis,
-        /// What follows from its placements.
+        /// The latency that follows from its placements.
         actual: Millis,
     },
 }
 
-/// Checks every rule.
+/// Checks all rules.
 ///
 /// # Errors
-/// Every rule that is broken, and where.
+/// All violations.
 pub fn check(problem: &Problem<'_>, plan: &Plan) -> Result<(), Vec<Violation>> {
     let mut found = Vec::new();
     shape(problem, plan, &mut found);
@@ -152,7 +152,7 @@ pub fn check(problem: &Problem<'_>, plan: &Plan) -> Result<(), Vec<Violation>> {
     if found.is_empty() { Ok(()) } else { Err(found) }
 }
 
-/// Whether `a` is before `b` by more than rounding.
+/// Whether `a` is before `b` by more than the tolerance.
 fn before(a: Millis, b: Millis) -> bool {
     a.get() < b.get() - TOLERANCE * b.get().abs().max(1.0)
 }
@@ -168,7 +168,7 @@ fn placed(plan: &Plan) -> impl Iterator<Item = (TaskIndex, &Placement)> {
         .map(|(task, placement)| (TaskIndex::new(task), placement))
 }
 
-/// All runs, by task: those of the plan, or one for each task that is not paused.
+/// All runs, by task: those of the plan, and one for each task that is not pre-empted.
 fn runs(plan: &Plan) -> Vec<Run> {
     let mut runs = plan.runs().to_vec();
     if runs.is_empty() {
@@ -243,7 +243,7 @@ fn durations(problem: &Problem<'_>, plan: &Plan, found: &mut Vec<Violation>) {
             });
             continue;
         }
-        // Added to the start, because late times are less exact than short ones.
+        // Compared as finish times, because late times have larger rounding errors than short durations.
         let lasts = own
             .iter()
             .fold(Millis::ZERO, |sum, run| sum + (run.finish - run.start));
@@ -284,7 +284,7 @@ fn precedence(problem: &Problem<'_>, plan: &Plan, found: &mut Vec<Violation>) {
     }
 }
 
-/// Tasks of no duration occupy nothing.
+/// Checks the slots; tasks of no duration occupy none.
 fn slots(problem: &Problem<'_>, plan: &Plan, found: &mut Vec<Violation>) {
     let mut runs: Vec<(ClusterIndex, u32, Millis, Millis, TaskIndex)> = runs(plan)
         .into_iter()
@@ -342,8 +342,8 @@ fn resources(problem: &Problem<'_>, plan: &Plan, found: &mut Vec<Violation>) {
     }
 }
 
-/// What is held at once when that is more than is free. What is held grows only when a task starts, so those moments
-/// suffice. Held for its own time only, a task of no duration must fit by itself.
+/// Checks the resources held. They grow only when a task starts, so checking those moments suffices. Under [`Hold::Task`], a task of no
+/// duration must only fit by itself.
 fn overcommitment(
     problem: &Problem<'_>,
     free: Resources,

@@ -1,10 +1,10 @@
-//! What is to be placed: a DAG of tasks with work, demand, and data between them.
+//! The input of placement: a DAG of tasks with work, demand, and data between them.
 //!
-//! A [`Dag`] is made by a [`DagBuilder`] only, which refuses cycles, edges to nowhere, double edges and amounts that are no
-//! amounts; past it nothing checks again. Several entries get a common virtual one of zero work in front (its index is the last),
-//! so that every job starts in one place. `petgraph` finds cycles and an order; no type of petgraph leaves this module.
+//! A [`Dag`] can only be created by a [`DagBuilder`], which refuses cycles, dangling or duplicate edges, and invalid quantities; nothing
+//! is checked again later. If there are several entries, a common virtual entry of zero work precedes them (its index is the last), so
+//! that every job starts in one place. `petgraph` detects cycles and computes a topological order; none of its types leave this module.
 //!
-//! Order: tasks keep the index of their insertion; edges are sorted, so the order in which they were added cannot show.
+//! Order: tasks keep the index of their insertion; edges are sorted, so the order in which they were added has no effect.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -15,7 +15,7 @@ use petgraph::algo::{tarjan_scc, toposort};
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef;
 
-/// The most tasks one DAG may have.
+/// The most tasks of one DAG.
 pub const TASKS_MAX: usize = 1 << 20;
 
 /// A task's position in its DAG.
@@ -23,13 +23,13 @@ pub const TASKS_MAX: usize = 1 << 20;
 pub struct TaskIndex(u32);
 
 impl TaskIndex {
-    /// The position as an index; positions beyond [`TASKS_MAX`] all become the same one, which no DAG has.
+    /// Wraps a position; positions beyond `u32` become one that no DAG has.
     #[must_use]
     pub fn new(index: usize) -> Self {
         Self(u32::try_from(index).unwrap_or(u32::MAX))
     }
 
-    /// As an index into a slice.
+    /// The position, for indexing slices.
     #[must_use]
     pub const fn get(self) -> usize {
         self.0 as usize
@@ -46,29 +46,29 @@ impl fmt::Display for TaskIndex {
     }
 }
 
-/// Who holds what a task demands, if its job is called again and again.
+/// What holds a task's resources when its job runs repeatedly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Holding {
     /// Each call, while it runs.
     #[default]
     Calls,
-    /// Instances that stay between calls, each of which serves so many calls at once.
+    /// Instances that stay between calls, each of which serves this many calls concurrently.
     Instances(NonZeroU32),
 }
 
 /// One container to place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
-    /// Its name, for people.
+    /// The name, for reports.
     pub name: String,
-    /// `delta(c)`: run time at speed 1.
+    /// `delta(c)`: the typical run time at speed 1.
     pub work: Millis,
-    /// `r(c)`: what it occupies.
+    /// `r(c)`: the resources of one container.
     pub demand: Resources,
-    /// Who occupies that. Placing one job does not depend on it; what many calls need does.
+    /// What holds these resources. It does not affect the placement of a single job, only the needs of many calls.
     pub holding: Holding,
-    /// By what its mean run time differs from `work`, which is what a job typically takes. Placing one job does not depend on it; what many
-    /// calls ask of a cluster does.
+    /// The ratio of the mean run time to `work`, the typical one. It does not affect the placement of a single job, only the load of
+    /// many calls on a cluster.
     pub mean_ratio: f64,
 }
 
@@ -80,60 +80,60 @@ impl Task {
     }
 }
 
-/// What passes along an edge: `omega(a,b)` when the two tasks sit on different clusters. Nothing is paid within a cluster.
+/// The transfer along an edge: `omega(a,b)` if the two tasks are on different clusters; within a cluster it takes no time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Transfer {
-    /// Data whose time follows from the link it crosses: bytes / bandwidth + latency.
+    /// Data whose transfer time depends on the link: latency + bytes / bandwidth.
     Data(ByteSize),
-    /// The same time between any two clusters, whatever the link.
+    /// A fixed time between any two clusters, whatever the link.
     Fixed(Millis),
 }
 
-/// Why tasks and edges are no DAG.
+/// Why tasks and edges do not form a valid DAG.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DagError {
-    /// There is no task.
+    /// There are no tasks.
     #[error("there is no task; give at least one")]
     Empty,
-    /// There are too many tasks.
+    /// There are more tasks than [`TASKS_MAX`].
     #[error("there are {0} tasks, {TASKS_MAX} are allowed; split the job")]
     TooManyTasks(usize),
     /// A run time is negative or not finite.
     #[error("task {task} has {work} ms of work; give a finite time of zero or more")]
     Work {
-        /// The task.
+        /// The task's name.
         task: String,
-        /// What it was given.
+        /// The run time, as text.
         work: String,
     },
     /// A fixed transfer time is negative or not finite.
     #[error("the edge from {from} to {to} takes {time} ms; give a finite time of zero or more")]
     Time {
-        /// Where it starts.
+        /// The name of the task that sends.
         from: String,
-        /// Where it ends.
+        /// The name of the task that receives.
         to: String,
-        /// What it was given.
+        /// The transfer time, as text.
         time: String,
     },
-    /// An edge names a task that does not exist.
+    /// An edge refers to a task that does not exist.
     #[error("an edge names task {index}, but there are only {tasks} tasks")]
     Dangling {
-        /// What it names.
+        /// The index it refers to.
         index: TaskIndex,
-        /// How many there are.
+        /// The number of tasks.
         tasks: usize,
     },
     /// Two edges join the same tasks in the same direction.
     #[error("two edges go from {from} to {to}; join them into one")]
     Duplicate {
-        /// Where they start.
+        /// The name of the task that sends.
         from: String,
-        /// Where they end.
+        /// The name of the task that receives.
         to: String,
     },
-    /// Tasks wait for each other.
+    /// The named tasks form a cycle.
     #[error("{} for its own output: {}", if .0.len() == 1 { "a task waits" } else { "each of these tasks waits" }, .0.join(", "))]
     Cycle(Vec<String>),
 }
@@ -144,7 +144,7 @@ impl Coded for DagError {
     }
 }
 
-/// Collects tasks and edges.
+/// Collects tasks and edges, and validates them as a DAG.
 #[derive(Clone, Debug, Default)]
 pub struct DagBuilder {
     tasks: Vec<Task>,
@@ -152,7 +152,7 @@ pub struct DagBuilder {
 }
 
 impl DagBuilder {
-    /// Nothing yet.
+    /// A builder without tasks.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -170,7 +170,7 @@ impl DagBuilder {
         TaskIndex::new(self.tasks.len() - 1)
     }
 
-    /// Says who holds what a task demands; calls do, unless this is said. A task that does not exist is passed over.
+    /// Sets what holds a task's resources ([`Holding::Calls`] by default). An unknown task is ignored.
     pub fn holding(&mut self, task: TaskIndex, holding: Holding) -> &mut Self {
         if let Some(task) = self.tasks.get_mut(task.get()) {
             task.holding = holding;
@@ -178,8 +178,8 @@ impl DagBuilder {
         self
     }
 
-    /// Says by what the mean run time of a task differs from its work; by nothing, unless this is said. What is no positive finite number says
-    /// nothing; a task that does not exist is passed over.
+    /// Sets the ratio of a task's mean run time to its work (1 by default). A ratio that is not a positive finite number and an
+    /// unknown task are ignored.
     pub fn mean_ratio(&mut self, task: TaskIndex, ratio: f64) -> &mut Self {
         let task = self.tasks.get_mut(task.get());
         if let Some(task) = task.filter(|_| ratio.is_finite() && ratio > 0.0) {
@@ -194,10 +194,10 @@ impl DagBuilder {
         self
     }
 
-    /// Checks everything and makes the DAG.
+    /// Validates tasks and edges and creates the DAG.
     ///
     /// # Errors
-    /// The first thing that is wrong, by name.
+    /// The first defect, naming the tasks.
     pub fn build(mut self) -> Result<Dag, DagError> {
         if self.tasks.is_empty() {
             return Err(DagError::Empty);
@@ -257,7 +257,8 @@ impl DagBuilder {
         }
     }
 
-    /// Puts a task of zero work in front of several entries. Its edges carry the request, which crosses a link like any data.
+    /// Puts a virtual entry of zero work before several entries; returns its index if there is one. Its edges carry the request,
+    /// which crosses links like any other data.
     fn join_entries(&mut self) -> Option<TaskIndex> {
         let mut is_entry = vec![true; self.tasks.len()];
         for (_, to, _) in &self.edges {
@@ -279,15 +280,15 @@ impl DagBuilder {
     }
 }
 
-/// A finite time of zero or more; `-0.0` becomes `0.0`.
+/// A finite time of zero or more; `None` otherwise. `-0.0` becomes `0.0`.
 fn amount(time: Millis) -> Option<Millis> {
     (time.is_finite() && time.get() >= 0.0).then(|| Millis::new(time.get() + 0.0))
 }
 
-/// The neighbours of each task in one direction, side by side in memory: placement walks along them for every task and cluster.
+/// The edges of each task in one direction, contiguous in memory: placement iterates over them for every task and cluster.
 #[derive(Clone, Debug)]
 struct Neighbours {
-    /// Where each task's begin; one more at the end.
+    /// The position of each task's first edge, with the total number at the end.
     first: Vec<usize>,
     edges: Vec<(TaskIndex, Transfer)>,
 }
@@ -314,7 +315,7 @@ impl Neighbours {
     }
 }
 
-/// Tasks without cycles, with one entry.
+/// A valid DAG with a single entry.
 #[derive(Clone, Debug)]
 pub struct Dag {
     tasks: Vec<Task>,
@@ -372,7 +373,7 @@ impl Dag {
         })
     }
 
-    /// How many tasks there are, the virtual entry included.
+    /// The number of tasks, including a virtual entry.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tasks.len()
@@ -384,13 +385,13 @@ impl Dag {
         self.len() == 0
     }
 
-    /// How many edges there are, those of the virtual entry included.
+    /// The number of edges, including those of a virtual entry.
     #[must_use]
     pub fn edge_count(&self) -> usize {
         self.children.edges.len()
     }
 
-    /// How many tasks were given, the virtual entry not included.
+    /// The number of tasks given to the builder, without a virtual entry.
     #[must_use]
     pub fn given(&self) -> usize {
         self.len() - usize::from(self.virtual_entry.is_some())
@@ -401,28 +402,28 @@ impl Dag {
         (0..self.len()).map(TaskIndex::new)
     }
 
-    /// One task.
+    /// The task with this index.
     ///
     /// # Panics
-    /// If `index` is of another DAG and too large.
+    /// If the DAG has no such task.
     #[must_use]
     pub fn task(&self, index: TaskIndex) -> &Task {
         &self.tasks[index.get()]
     }
 
-    /// The tasks in an order in which parents come before children.
+    /// A topological order: parents precede children.
     #[must_use]
     pub fn topological(&self) -> &[TaskIndex] {
         &self.order
     }
 
-    /// The one task without parents.
+    /// The only task without parents.
     #[must_use]
     pub const fn entry(&self) -> TaskIndex {
         self.entry
     }
 
-    /// The virtual entry, if there is one.
+    /// The virtual entry, if several entries required one.
     #[must_use]
     pub const fn virtual_entry(&self) -> Option<TaskIndex> {
         self.virtual_entry
@@ -440,18 +441,18 @@ impl Dag {
         self.children.of(index).is_empty()
     }
 
-    /// Whom a task waits for, and what it gets from each.
+    /// The parents of a task, with the transfer from each.
     pub fn parents(&self, index: TaskIndex) -> impl Iterator<Item = (TaskIndex, Transfer)> + '_ {
         self.parents.of(index).iter().copied()
     }
 
-    /// Who waits for a task, and what each gets from it.
+    /// The children of a task, with the transfer to each.
     pub fn children(&self, index: TaskIndex) -> impl Iterator<Item = (TaskIndex, Transfer)> + '_ {
         self.children.of(index).iter().copied()
     }
 }
 
-/// The names of the tasks of one cycle's component, ascending by index.
+/// The names of the tasks in one strongly connected component, ascending by index.
 fn cycle_names(graph: &DiGraph<Task, Transfer>) -> Vec<String> {
     let mut cycles: Vec<Vec<NodeIndex>> = tarjan_scc(graph)
         .into_iter()

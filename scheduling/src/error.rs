@@ -1,4 +1,4 @@
-//! The crate's error: what was asked for cannot be placed, or is no placement problem at all.
+//! The crate's error: a job cannot be placed, or the input is not a placement problem.
 
 use fdn_core::{Coded, ErrorCode};
 
@@ -9,10 +9,10 @@ use crate::place::{Infeasible, ProblemError};
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The tasks and edges are no DAG.
+    /// Tasks and edges do not form a DAG.
     #[error("the tasks cannot be placed")]
     Dag(#[from] DagError),
-    /// The parts of the problem do not belong together.
+    /// The parts of the problem are inconsistent.
     #[error("the placement problem is not consistent")]
     Problem(#[from] ProblemError),
     /// No cluster can take one of the tasks.

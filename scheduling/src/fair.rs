@@ -1,56 +1,56 @@
-//! Whose job is next: shares of equal size for the tenants that wait, so that nobody's burst holds up somebody else's single job.
+//! Fair queueing of jobs: equal shares for the tenants that wait, so that one tenant's burst does not delay another's single job.
 //!
-//! **Problem.** A dispatcher can start some jobs at a time and holds a bounded number of them that wait, of many tenants. Tenants that have
-//! something to start shall get equal shares of the work that is started, whatever they submit, and none shall wait for ever.
+//! **Problem.** A dispatcher can run some jobs at a time and holds a bounded number of waiting ones, of many tenants. Tenants with
+//! waiting jobs must get equal shares of the work that is started, whatever they submit, and none must starve.
 //!
-//! **Source.** Start-time fair queueing (Goyal, Vin, Cheng: IEEE/ACM Transactions on Networking 5(5), 1997): every tenant has a virtual time,
-//! which grows by the cost of what it starts; the one with the least is next. A tenant that comes back after it had nothing to start begins
-//! at the present virtual time: it has saved up nothing, and owes nothing for having been alone. Deficit round robin gives the same
-//! shares in larger pieces.
+//! **Source.** Start-time fair queueing (Goyal, Vin, Cheng: IEEE/ACM Transactions on Networking 5(5), 1997): every tenant has a virtual
+//! time, which grows by the cost of what it starts; the one with the least is next. A tenant that returns after being idle begins at the
+//! present virtual time: it has accumulated no credit, and no debt from having been alone. Deficit round robin gives the same shares in
+//! larger units.
 //!
-//! **Deviation.** A tenant of which nothing may start now (its functions run as often as they may) is passed over and treated as one that has
-//! nothing: when it may again it gets its share, not what it missed.
+//! **Deviation.** A tenant none of whose jobs may start now (because its functions are at their concurrency limits) is skipped and
+//! treated as idle: once it may start again it gets its share, not what it missed.
 //!
-//! **Invariants.** Between two tenants that both have something to start all the while, the costs started differ by at most the sum of their
-//! largest costs. Within a tenant the higher priority goes first, then what was submitted first. At most [`Limits`] entries are held.
+//! **Invariants.** Between two tenants that both have jobs to start throughout, the costs started differ by at most the sum of their
+//! largest costs. Within a tenant the higher priority goes first, then the earlier submission. At most [`Limits`] entries are held.
 //!
-//! **Complexity.** O(log n) to put in, O(t + b) to take for t tenants and b entries passed over because they may not start.
+//! **Complexity.** O(log n) to insert, O(t + b) to take for t tenants and b entries skipped because they may not start.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use fdn_core::Millis;
 
-/// How much is held.
+/// Bounds on the entries held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Entries of all tenants together.
+    /// The most entries of all tenants together.
     pub total: usize,
-    /// Entries of one tenant.
+    /// The most entries of one tenant.
     pub tenant: usize,
 }
 
-/// What waits.
+/// A waiting entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry<T> {
     /// The priority within the tenant; higher first.
     pub priority: u8,
-    /// What goes first among equals, such as the time of submission.
+    /// The order among equal priorities, such as the time of submission; smaller first.
     pub order: u64,
-    /// How much work it is expected to be; less than a millisecond counts as one.
+    /// The expected work; less than a millisecond counts as one.
     pub cost: Millis,
-    /// The thing itself.
+    /// The item itself, such as a job.
     pub item: T,
 }
 
-/// Entries that wait, by tenant.
+/// The waiting entries, by tenant.
 #[derive(Debug)]
 pub struct Pool<K, T> {
     limits: Limits,
     tenants: BTreeMap<K, Tenant<T>>,
     held: usize,
     entered: u64,
-    /// The virtual time of what was started last.
+    /// The present virtual time: the start time of the entry taken last.
     now: f64,
 }
 
@@ -75,19 +75,19 @@ impl<K: Ord + Clone, T> Pool<K, T> {
         }
     }
 
-    /// Entries held.
+    /// The number of entries held.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.held
     }
 
-    /// Whether nothing is held.
+    /// Whether no entries are held.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.held == 0
     }
 
-    /// How many more entries of a tenant there is room for.
+    /// How many more entries of a tenant can be held.
     #[must_use]
     pub fn room(&self, tenant: &K) -> usize {
         let own = self.tenants.get(tenant).map_or(0, |t| t.waiting.len());
@@ -95,10 +95,10 @@ impl<K: Ord + Clone, T> Pool<K, T> {
         self.limits.tenant.saturating_sub(own).min(all)
     }
 
-    /// Puts an entry in.
+    /// Adds an entry.
     ///
     /// # Errors
-    /// The item, when there is no room for it.
+    /// The item itself, if a bound is reached.
     pub fn push(&mut self, tenant: K, entry: Entry<T>) -> Result<(), T> {
         if self.room(&tenant) == 0 {
             return Err(entry.item);
@@ -116,7 +116,7 @@ impl<K: Ord + Clone, T> Pool<K, T> {
         Ok(())
     }
 
-    /// Takes the entry that is next among those that `may` start.
+    /// Removes the next entry among those that `may` start; `None` if there is none.
     pub fn take(&mut self, mut may: impl FnMut(&T) -> bool) -> Option<(K, T)> {
         let mut order: Vec<(f64, &K)> = self.tenants.iter().map(|(k, t)| (t.time, k)).collect();
         order.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(b.1)));
@@ -132,19 +132,19 @@ impl<K: Ord + Clone, T> Pool<K, T> {
         self.now = self.now.max(start);
         self.held -= 1;
         for (key, other) in &mut self.tenants {
-            // Whoever stood before the one that was taken could start nothing.
+            // Tenants before the one that was served had nothing that may start.
             if other.time < start && *key != tenant {
                 other.time = start;
             }
         }
-        // One that has nothing left is forgotten once it owes nothing, so that tenants who are gone take no room.
+        // A tenant without entries is forgotten once its virtual time has passed, so that tenants that left take no memory.
         let now = self.now;
         self.tenants
             .retain(|_, t| !t.waiting.is_empty() || t.time > now);
         Some((tenant, item))
     }
 
-    /// Keeps only the entries that `keep` says.
+    /// Removes the entries that `keep` rejects.
     pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
         for tenant in self.tenants.values_mut() {
             tenant.waiting.retain(|_, (_, item)| keep(item));

@@ -1,18 +1,18 @@
-//! Which form of a function a cluster serves: the same function as a component and as a container image, for processors and for GPUs.
+//! Which form of a function a cluster serves, if the function exists for example as a component and as a container image, for CPUs and for GPUs.
 //!
-//! **Problem.** A function that is built more than once runs in each form somewhere, and in each at another speed and price. A GPU form that is ten
-//! times faster may cost more than that; a container that is a little faster may have to be started for most calls, where a component need not be.
-//! What is measured varies, and each change of form costs a start and an artifact.
+//! **Problem.** A function that is built in several forms runs in each at another speed and price, and not everywhere. A GPU form that is
+//! ten times faster may cost more than ten times as much; a container that is a little faster may have to be started for most calls,
+//! where a component need not be. Measurements vary, and each change of form costs a start and an artifact.
 //!
-//! **Way.** Forms that no node of the cluster can run, or hold, are no choice. Of the others the response counts: what a call takes there, and what
-//! its instance takes to start by the share of calls that have to wait for it. Forms whose response is within the margin of the fastest are as
-//! good, and the cheapest of these is taken. A form that is served is kept until it is out of twice the margin, or is dearer than what would be
-//! taken by more than the margin.
+//! **Method.** Forms that no node of the cluster can run, or hold, are excluded. The others are judged by their response time: the run
+//! time, plus the start time of an instance weighted by the share of calls that wait for it. Among the forms whose response time is
+//! within the margin of the fastest, the cheapest is chosen. The form in service is kept unless it exceeds the fastest by more than twice
+//! the margin, or its price exceeds that of the choice by more than the margin.
 //!
 //! **Complexity.** O(n) for n forms.
 //!
-//! **Invariants.** With estimates that do not change, at most one change happens; a form that is served is left only for one that is faster or
-//! cheaper by more than the margin, or because it cannot run any more. The order of forms decides only between equals.
+//! **Invariants.** With constant estimates, at most one change happens; a form in service is left only for one that is faster or cheaper
+//! by more than the margin, or because it can no longer run. The order of forms breaks ties only.
 
 use std::fmt;
 
@@ -20,33 +20,33 @@ use fdn_core::Millis;
 
 use crate::steer::Margin;
 
-/// What a form comes to in a cluster.
+/// The evaluation of a form in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Offered {
-    /// What a call takes in it.
+    /// The run time of a call.
     pub run: Millis,
-    /// What calls wait for an instance that has to be started, as a mean over all.
+    /// The mean wait for an instance to start, over all calls.
     pub cold: Millis,
-    /// What calls cost: of all forms for as many calls and in one unit. Nothing if prices are not known.
+    /// The price of calls, in the same unit and for the same number of calls for all forms; 0 if prices are not known.
     pub price: f64,
 }
 
 impl Offered {
-    /// What a call takes, with what it waits for its instance.
+    /// The response time: run time plus mean wait for an instance.
     #[must_use]
     pub fn response(&self) -> Millis {
         self.run + self.cold
     }
 
-    /// Whether all of it is an amount.
+    /// Whether all values are finite and not negative.
     fn is_one(&self) -> bool {
         let parts = [self.run.get(), self.cold.get(), self.price];
         parts.iter().all(|part| part.is_finite() && *part >= 0.0)
     }
 }
 
-/// The share of calls that wait for an instance to be started: those before which none came for as long as an idle instance is kept, if calls
-/// come by themselves (a Poisson process) so often a second.
+/// The share of calls that wait for an instance to start: those before which no call came for as long as an idle instance is kept, if
+/// calls arrive independently (a Poisson process) with this rate per second.
 #[must_use]
 pub fn cold_share(rate: f64, kept: Millis) -> f64 {
     let seconds = kept.get() / 1e3;
@@ -54,18 +54,18 @@ pub fn cold_share(rate: f64, kept: Millis) -> f64 {
     if share.is_finite() { share } else { 1.0 }
 }
 
-/// Why a form is chosen.
+/// Why a form is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It is the only one that runs there.
+    /// It is the only one that can run there.
     Only,
-    /// Calls are over soonest in it.
+    /// It has the shortest response time.
     Fastest,
-    /// It is as fast as the fastest, within the margin, and cheaper.
+    /// It is within the margin of the fastest, and cheaper.
     Cheaper,
-    /// It is served already, and no other is better by more than the margin.
+    /// It is in service, and no other is better by more than the margin.
     Kept,
-    /// It is being made ready: who changes now begins anew.
+    /// It is being prepared; a change now would start over.
     Preparing,
 }
 
@@ -81,17 +81,17 @@ impl fmt::Display for Why {
     }
 }
 
-/// The form that a cluster serves.
+/// The form that a cluster must serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// Which one.
+    /// The index of the form.
     pub form: usize,
-    /// Why.
+    /// The reason.
     pub why: Why,
 }
 
-/// Chooses among the forms of a function, of which those are nothing that cannot run in the cluster; `current` is the one served now. Nothing if none
-/// can run.
+/// Chooses among the forms of a function; `None` marks those that cannot run in the cluster. `current` is the form in service. Returns
+/// `None` if no form can run.
 #[must_use]
 pub fn choose(forms: &[Option<Offered>], current: Option<usize>, margin: Margin) -> Option<Chosen> {
     let can = |form: usize| forms.get(form).copied().flatten().filter(Offered::is_one);
@@ -109,7 +109,7 @@ pub fn choose(forms: &[Option<Offered>], current: Option<usize>, margin: Margin)
         });
     }
     let (share, best) = (margin.get(), response(best));
-    // Of equal prices the faster one: without prices, the fastest.
+    // Ties in price go to the faster form; without prices, to the fastest.
     let (wanted, taken) = all
         .iter()
         .filter(|(_, offered)| response(offered) <= best * (1.0 + share))
@@ -173,7 +173,7 @@ mod tests {
     fn the_fastest_counts_with_its_cold_starts() {
         let forms = [offered(40.0, 0.0, 0.0), offered(4.0, 0.0, 0.0)];
         assert_eq!(chosen(&forms, None), Some((1, Why::Fastest)));
-        // A container that nearly every call has to wait for.
+        // A container for which nearly every call has to wait.
         let forms = [offered(40.0, 0.1, 0.0), offered(4.0, 900.0, 0.0)];
         assert_eq!(chosen(&forms, None), Some((0, Why::Fastest)));
     }
@@ -182,7 +182,7 @@ mod tests {
     fn of_forms_that_are_as_fast_the_cheaper_one() {
         let forms = [offered(10.5, 0.0, 1.0), offered(10.0, 0.0, 8.0)];
         assert_eq!(chosen(&forms, None), Some((0, Why::Cheaper)));
-        // A tenth more is the margin: what is slower than that is not made good by any price.
+        // Slower by more than the margin of a tenth: no price makes up for that.
         let forms = [offered(11.5, 0.0, 0.0), offered(10.0, 0.0, 8.0)];
         assert_eq!(chosen(&forms, None), Some((1, Why::Fastest)));
     }
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(chosen(&forms, Some(0)), Some((1, Why::Fastest)));
         let dear = [offered(10.0, 0.0, 2.0), offered(10.0, 0.0, 1.0)];
         assert_eq!(chosen(&dear, Some(0)), Some((1, Why::Cheaper)));
-        // A form that is not there any more was never served.
+        // A form that no longer exists is not in service.
         assert_eq!(chosen(&forms, Some(7)), Some((1, Why::Fastest)));
     }
 

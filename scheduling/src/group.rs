@@ -1,13 +1,13 @@
 //! Client groups: clients that see the clusters alike share one plan.
 //!
-//! A client's distances are rounded, cluster by cluster, and clients whose rounded distances are equal form a group. The plan
-//! is made for the rounded distances, so it does not depend on which member asked first.
+//! A client's distances are quantized, cluster by cluster, and clients with equal quantized distances form a group. The plan is made for
+//! the quantized distances, so it does not depend on which member asked first.
 //!
-//! **Rounding.** Below `steps` times the floor, distances are rounded to whole multiples of the floor (1 ms by default); above,
-//! each doubling is divided into `steps` equal parts (16 by default), like a floating-point number with few digits. So a
-//! rounded distance is off by at most half the floor, or by 1/(2 x steps) of itself (3.2 % by default), whichever is more: less
-//! than the hysteresis of 10 % ([`crate::steer`]) by which plans change at all. Only divisions and one rounding are used, no
-//! logarithms, so the same distance falls into the same step on every machine.
+//! **Quantization.** Below `steps` times the floor, distances are rounded to multiples of the floor (1 ms by default); above, each
+//! doubling is divided into `steps` equal parts (16 by default), like a floating-point number with few digits. So the error is at most
+//! half the floor, or 1/(2 x steps) of the distance (3.2 % by default), whichever is more: less than the hysteresis of 10 %
+//! ([`crate::steer`]) that plans must overcome to change. Only divisions and one rounding are used, no logarithms, so the same distance
+//! gives the same step on every machine.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use std::fmt;
 use fdn_core::latency::ClientView;
 use fdn_core::{ClusterId, Millis};
 
-/// How distances are rounded.
+/// The quantization of distances.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Grouping {
     floor: Millis,
@@ -23,15 +23,15 @@ pub struct Grouping {
 }
 
 impl Grouping {
-    /// Steps of `floor` below `steps` times `floor`, and `steps` to each doubling above. `None` unless the floor is positive
-    /// and finite, and the number of steps is one of 1, 2, 4, … 4096.
+    /// A quantization with steps of `floor` below `steps` times `floor`, and `steps` per doubling above. `None` unless the floor is
+    /// positive and finite, and `steps` is a power of two up to 4096.
     #[must_use]
     pub fn new(floor: Millis, steps: u32) -> Option<Self> {
         (floor.is_finite() && floor > Millis::ZERO && steps.is_power_of_two() && steps <= 4096)
             .then_some(Self { floor, steps })
     }
 
-    /// The step a distance falls into.
+    /// The step of a distance.
     #[must_use]
     pub fn step(&self, distance: Millis) -> Step {
         let mut units = distance.max(Millis::ZERO).get() / self.floor.get();
@@ -39,7 +39,7 @@ impl Grouping {
             return Step(None);
         }
         let (steps, mut doublings) = (f64::from(self.steps), 0);
-        // Rounding up at the end of a doubling reaches the next one; that is the same distance.
+        // Rounding up at the end of a doubling reaches the beginning of the next, which is the same distance.
         while units.round() >= steps * 2.0 {
             units /= 2.0;
             doublings += 1;
@@ -47,7 +47,7 @@ impl Grouping {
         Step(Some((units.round() as u32) << doublings))
     }
 
-    /// The group of a client at these distances (one way) from the clusters.
+    /// The group of a client with these one-way distances from the clusters.
     #[must_use]
     pub fn key<'a>(
         &self,
@@ -63,7 +63,7 @@ impl Grouping {
         }
     }
 
-    /// The group of a client as the latency map sees it.
+    /// The group of a client with these latency estimates.
     #[must_use]
     pub fn key_of(&self, view: &ClientView) -> GroupKey {
         self.key(
@@ -83,15 +83,15 @@ impl Default for Grouping {
     }
 }
 
-/// A rounded distance in units of the floor; nothing for one that is out of reach.
+/// A quantized distance in units of the floor; `None` if out of reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Step(Option<u32>);
 
 impl Step {
-    /// Farther than any distance on Earth by orders of magnitude: out of reach.
+    /// Beyond any terrestrial distance by orders of magnitude; treated as out of reach.
     const UNITS_MAX: u32 = 1 << 30;
 
-    /// The distance it stands for.
+    /// The distance that the step represents; infinity if out of reach.
     #[must_use]
     pub fn distance(self, floor: Millis) -> Millis {
         self.0
@@ -99,7 +99,7 @@ impl Step {
     }
 }
 
-/// A group of clients: equal keys share a plan. Its text form is stable and fit for a database or a label.
+/// The key of a client group: clients with equal keys share a plan. Its text form is stable and suitable for databases and labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupKey {
     floor: Millis,
@@ -107,7 +107,7 @@ pub struct GroupKey {
 }
 
 impl GroupKey {
-    /// The distance from a cluster that stands for every member's; infinity for a cluster the group does not know.
+    /// The distance of the group from a cluster; infinity for a cluster that is not part of the key.
     #[must_use]
     pub fn distance(&self, cluster: &ClusterId) -> Millis {
         self.steps
@@ -115,7 +115,7 @@ impl GroupKey {
             .map_or(Millis::INFINITY, |step| step.distance(self.floor))
     }
 
-    /// The distances that stand for every member's.
+    /// The distances of the group from all clusters of the key.
     pub fn distances(&self) -> impl Iterator<Item = (&ClusterId, Millis)> + '_ {
         self.steps
             .iter()

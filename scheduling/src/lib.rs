@@ -1,30 +1,32 @@
 //! Every scheduling decision of the network as pure, deterministic code.
 //!
-//! Nothing here is asynchronous, does I/O, reads a clock, draws from a hidden source of randomness or depends on the order of
-//! a hash table: the same input gives the same output, byte for byte. Controller, edge agent and simulator call the very same
-//! functions.
+//! Nothing here is asynchronous, does I/O, reads a clock, draws from a hidden source of randomness or depends on the order of a hash
+//! table: the same input gives the same output, byte for byte. Controller, edge agent and simulator call the same functions.
 //!
 //! | module | answers |
 //! | --- | --- |
-//! | [`dag`] | what is to be placed: tasks, demands, data between them |
+//! | [`dag`] | the input of placement: tasks, demands, data between them |
 //! | [`workflow`] | a workflow of stages as such a DAG |
-//! | [`live`] | what nodes report, as clusters to place on |
+//! | [`live`] | node reports as clusters to place on |
 //! | [`place`] | which cluster runs each task (Heu-Orche and other list schedulers), with the reason for every cluster |
 //! | [`policy`] | all ways to place a job, by name |
-//! | [`online`] | which cluster and which slot runs each task of many users' jobs, as they arrive and end |
+//! | [`online`] | which cluster and slot run each task of many users' jobs, as they arrive and end |
 //! | [`fair`] | whose job is next among those that wait for a dispatcher |
-//! | [`compete`] | which cluster each client group of all apps uses, when all want the best ones |
-//! | [`record`] | what a pass of that read and decided, so that it can be made again |
-//! | [`steer`] | whether an answer given before is kept or replaced (hysteresis) |
+//! | [`compete`] | which cluster each client group of all apps uses, when all compete for the best ones |
+//! | [`record`] | the inputs and decisions of a pass of [`compete`], for replay |
+//! | [`steer`] | whether a previous answer is kept or replaced (hysteresis) |
 //! | [`group`] | which clients see the clusters alike and share a plan |
+//! | [`form`] | which form of a function a cluster serves |
+//! | [`residual`] | how predicted run times are corrected by measured ones |
+//! | [`rollout`] | whether a new version meets its objective |
 //! | [`resource`] | which node and which of its devices take an instance, from packed quantities |
 //! | [`scale`] | how many instances a function should have, and how many to start or stop |
-//! | [`commit`] | which node runs each container, several schedulers at work at once |
+//! | [`commit`] | which node runs each container, with several schedulers at work at once |
 //! | [`instance`] | where in a cluster an instance starts: local check, probes, the global scheduler, hints |
 //! | [`invocation`] | which waiting invocation starts next, where, and which containers stay warm (FuncSched) |
-//! | [`run`] | how one run of a workflow goes on: what starts where, what is tried again, how it ends |
-//! | [`prewarm`] | which later stages of a run are told that their call will come, and when |
-//! | [`checker`] | whether a plan keeps every rule, independently of who made it |
+//! | [`run`] | the course of one run of a workflow: what starts where, what is retried, how it ends |
+//! | [`prewarm`] | which later stages of a run are announced to their gateways, and when |
+//! | [`checker`] | whether a plan obeys every rule, whatever produced it |
 //!
 //! # From live state to an answer
 //!

@@ -1,25 +1,24 @@
-//! What nodes report about themselves, as a cluster to place on.
+//! Aggregates node reports into the cluster that placement sees.
 //!
-//! Placement sees a cluster, not its nodes. This is how the nodes that are alive add up to one; who is alive is for the
-//! caller to say (a status counts for [`fdn_core::message::STATUS_LIFETIME`]).
+//! Placement sees clusters, not nodes. The caller decides which nodes are alive (a report is valid for [`fdn_core::message::STATUS_LIFETIME`]).
 //!
-//! - Nodes that drain do not count. Without any other the cluster is [`Availability::Draining`], without any at all
+//! - Draining nodes do not count. If all nodes drain, the cluster is [`Availability::Draining`]; without nodes it is
 //!   [`Availability::Down`].
 //! - Speed: the mean, weighted by slots.
 //! - Slots: those of all nodes. Idle ones are free now; the queued work of a node, at its speed, is spread evenly over its
 //!   busy slots.
-//! - Free resources: the sum; and, since a container cannot be split, the largest free amount of one node, class by class. The same of what
-//!   they have at all.
+//! - Free resources: the sum; and, since a container cannot be split, the largest free amount of one node, class by class. The same for
+//!   capacities.
 
 use fdn_core::message::NodeStatus;
 use fdn_core::{ClusterId, Millis, Resources};
 
 use crate::place::{Availability, Cluster, Slots, Speed};
 
-/// The most slots of one node that placement looks at, idle ones left out first.
+/// The most slots per node that are represented; if a node has more, idle ones are dropped first.
 pub const SLOTS_MAX: u32 = 4096;
 
-/// The cluster that its living nodes make up.
+/// The cluster formed by these living nodes.
 #[must_use]
 pub fn cluster<'a>(id: ClusterId, nodes: impl IntoIterator<Item = &'a NodeStatus>) -> Cluster {
     let mut any = false;
@@ -58,10 +57,10 @@ pub fn cluster<'a>(id: ClusterId, nodes: impl IntoIterator<Item = &'a NodeStatus
     }
 }
 
-/// When each slot of a node is free, from now.
+/// When each slot of a node becomes free, in ms from now.
 fn slots_of(node: &NodeStatus) -> impl Iterator<Item = Millis> + use<> {
     let wait = Speed::new(node.speed).time(node.queued_work.max(Millis::ZERO));
-    // Work that waits although no slot is busy waits for a first instance: it takes one.
+    // Work queued while no slot is busy waits for a first instance, which will take one.
     let busy = node
         .busy
         .max(u32::from(wait > Millis::ZERO))
@@ -136,7 +135,7 @@ mod tests {
     fn a_full_node_is_free_when_its_queue_has_drained() {
         let c = make(&[node("a", 2.0, 4, 4, 800.0, 1)]);
         assert_eq!(c.slots.earliest(), Millis::new(100.0));
-        // Waiting for a first instance: nothing runs, yet one slot is spoken for.
+        // Waiting for a first instance: nothing runs, yet one slot is taken.
         let c = make(&[node("a", 1.0, 1, 0, 50.0, 1)]);
         assert_eq!(c.slots.earliest(), Millis::new(50.0));
     }

@@ -1,22 +1,21 @@
-//! A node of a cluster, by its place.
+//! Node indices.
 
 use std::fmt;
 
-/// A node, by its place among the nodes of its cluster.
+/// The index of a node within its cluster.
 ///
-/// Every scheduler in a cluster means the same node by the same place. Where nodes come and go, a lost node's place is given to a
-/// later one.
+/// All schedulers of a cluster use the same index for a node. When nodes come and go, a lost node's index is reused for a later one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeIndex(pub u32);
 
 impl NodeIndex {
-    /// The node at this place.
+    /// The node with this index.
     #[must_use]
     pub const fn new(place: u32) -> Self {
         Self(place)
     }
 
-    /// The place, as an index into a list of all nodes.
+    /// The index, for lists of all nodes.
     #[must_use]
     pub const fn get(self) -> usize {
         self.0 as usize

@@ -1,5 +1,5 @@
-//! The ways to place a job, by name: those of [`crate::place`], which see the whole job, and those of [`crate::online`], which see what is
-//! ready.
+//! The ways to place a job, by name: those of [`crate::place`], which plan the whole job, and those of [`crate::online`], which decide
+//! about ready tasks only.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,15 +16,15 @@ use crate::place::{
 pub enum Policy {
     /// [`HeuOrche`]: upward rank, earliest finish, appending.
     HeuOrche,
-    /// Heu-Orche in the order of [`Score::Inverse`].
+    /// [`HeuOrche`] with [`Score::Inverse`].
     HeuOrcheInverse,
     /// [`Heft`]: upward rank, earliest finish, with insertion.
     Heft,
     /// [`Peft`]: optimistic cost table.
     Peft,
-    /// [`Lookahead`]: HEFT that tries where the children would go.
+    /// [`Lookahead`]: HEFT that tries out where the children would go.
     Lookahead,
-    /// [`Portfolio`]: the best of several.
+    /// [`Portfolio`]: the best plan of several list schedulers.
     Portfolio,
     /// [`Cpop`]: the critical path on one cluster.
     Cpop,
@@ -38,28 +38,28 @@ pub enum Policy {
     Etf,
     /// [`Olb`]: opportunistic load balancing.
     Olb,
-    /// [`EventDriven::fcfs`]: clusters one after the other.
+    /// [`EventDriven::fcfs`]: first come, first served; clusters in turn.
     Fcfs,
-    /// [`EventDriven::priority`]: the largest first, where least is queued.
+    /// [`EventDriven::priority`]: the largest task first, on the cluster with the least queued work.
     Priority,
-    /// [`EventDriven::distance`]: the nearest cluster with room.
+    /// [`EventDriven::distance`]: the nearest cluster with resources.
     Distance,
     /// [`EventDriven::lrtf`]: longest remaining time first.
     Lrtf,
-    /// [`Best`]: simulated annealing from the best of these.
+    /// [`Best`]: simulated annealing from the best plan of [`Portfolio`] and [`HeuOrche`].
     Best,
     /// [`Exact`]: branch and bound, for jobs of at most [`Exact::TASKS_MAX`] tasks.
     Exact,
 }
 
-/// What a policy that searches may spend; the others spend nothing.
+/// The effort allowed to policies that search; others ignore it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Steps of the search.
+    /// The number of steps of [`Best`].
     pub steps: u64,
-    /// The seed of its choices.
+    /// The seed of its random choices.
     pub seed: u64,
-    /// Nodes of an exact search.
+    /// The limit on nodes visited by [`Exact`].
     pub nodes: u64,
 }
 
@@ -85,7 +85,7 @@ fn names() -> String {
 }
 
 impl Policy {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Self; 18] = [
         Self::HeuOrche,
         Self::HeuOrcheInverse,
@@ -107,7 +107,7 @@ impl Policy {
         Self::Exact,
     ];
 
-    /// The name by which it is chosen.
+    /// The name by which users and experiments select it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -132,7 +132,7 @@ impl Policy {
         }
     }
 
-    /// A placer of this kind, which may spend `budget` on each job if it searches.
+    /// A placer for this policy, with `budget` for each job if it searches.
     #[must_use]
     pub fn placer(self, budget: Budget) -> Box<dyn Placer> {
         match self {
@@ -175,7 +175,7 @@ impl FromStr for Policy {
     }
 }
 
-/// Heu-Orche in the inverse order, whatever the problem's options say.
+/// Heu-Orche with the inverse score, whatever the problem's options say.
 #[derive(Debug, Default)]
 struct Inverse {
     inner: HeuOrche,

@@ -1,16 +1,18 @@
-//! Whether a new version keeps to its objective.
+//! Whether a new version meets its objective.
 //!
-//! **Problem.** Calls of a new version are counted: how many, how many failed, how many took longer than the objective's latency. Its true
-//! rates are not known. Taking it back for two unlucky calls is as wrong as leaving it for an hour while one call in ten fails.
+//! **Problem.** Of a new version's calls it is counted how many there were, how many failed, and how many exceeded the objective's
+//! latency. Its true rates are unknown. Rolling back because of two unlucky calls is as wrong as waiting an hour while one call in ten
+//! fails.
 //!
-//! **Rule.** Nothing is decided before the objective's minimum of calls. From then on, at every look, the version *breaks* its objective
-//! as soon as the measured rate is above the limit beyond chance: the lower end of the Wilson score interval (E. B. Wilson, 1927) at
-//! z = 3.09, which chance passes once in a thousand looks for a version that lies exactly at its limit, and far less often for a better
-//! one. When the window is over, it has *held* if the measured rate is at most the limit. If it is above and could be chance, it is watched on:
-//! the interval narrows with every call, so that either follows in the end. The limit of the latency objective is one call in a hundred.
+//! **Rule.** Nothing is decided before the objective's minimum number of calls. From then on, at every check, the version *breaks*
+//! its objective as soon as the measured rate is significantly above the limit: the lower end of the Wilson score interval (E. B.
+//! Wilson, 1927) at z = 3.09 exceeds it, which happens by chance once in a thousand checks for a version exactly at its limit, and
+//! far less often for a better one. At the end of the window it has *held* if the measured rate is at most the limit. If it is
+//! above, but not significantly, watching continues: the interval narrows with every call, so one of the two follows in the end.
+//! The limit of the latency objective is one call in a hundred.
 //!
-//! **Invariants.** Pure; the same counts give the same verdict. More failures among as many calls never turn *broken* into anything else, and
-//! fewer never turn *held* into anything else. A version without failures and slow calls never breaks.
+//! **Invariants.** Pure; the same counts give the same verdict. More failures among as many calls never turn *broken* into anything else,
+//! and fewer never turn *held* into anything else. A version without failures and slow calls never breaks.
 //!
 //! **Complexity.** Constant.
 
@@ -19,46 +21,46 @@ use fdn_core::VersionNumber;
 use fdn_core::policy::Traffic;
 use fdn_core::rollout::{CallCounts, Objective};
 
-/// How many standard deviations beyond the limit count as more than chance.
+/// How many standard deviations above the limit count as significant.
 const Z: f64 = 3.09;
-/// The share of calls that may be slower than a 99th percentile.
+/// The share of calls that may exceed a 99th percentile.
 const SLOW: f64 = 0.01;
 
-/// What follows from the counts.
+/// The verdict on a version.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// Too few calls to say anything.
+    /// Too few calls to decide.
     TooFew {
-        /// How many more there must be.
+        /// How many more calls are needed.
         missing: u64,
     },
-    /// Nothing speaks for taking it back; the window is not over, or what was measured could be chance.
+    /// No significant violation; the window is not over, or the measured rate is above the limit but not significantly.
     Watching,
-    /// It kept to its objective for the window.
+    /// It met its objective throughout the window.
     Held,
     /// It broke its objective.
     Broken(Breach),
 }
 
-/// How a version broke its objective.
+/// The violated limit, with the counts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Breach {
     /// Too many calls failed.
     Errors {
-        /// Calls that failed.
+        /// The number of failed calls.
         failures: u64,
-        /// Of so many.
+        /// The number of all calls.
         calls: u64,
         /// The limit in percent.
         limit_percent: f64,
     },
     /// Too many calls were slow.
     Slow {
-        /// Calls that took longer than the limit.
+        /// The number of calls that exceeded the latency limit.
         slow: u64,
-        /// Of so many.
+        /// The number of all calls.
         calls: u64,
-        /// The limit of the 99th percentile.
+        /// The limit of the 99th percentile, in ms.
         limit_ms: u64,
     },
 }
@@ -92,7 +94,7 @@ fn percent(part: u64, whole: u64) -> f64 {
     100.0 * part as f64 / whole.max(1) as f64
 }
 
-/// Judges a version by its calls in the `elapsed` part of its window.
+/// The verdict on a version by its calls in the `elapsed` part of its window.
 #[must_use]
 pub fn judge(objective: &Objective, counts: &CallCounts, elapsed: DurationMs) -> Verdict {
     let calls = counts.calls;
@@ -135,7 +137,7 @@ fn rate(part: u64, whole: u64) -> f64 {
     part as f64 / whole as f64
 }
 
-/// The lower end of the Wilson score interval of a rate.
+/// The lower end of the Wilson score interval of a rate; 0 if `part` is 0.
 fn lower_bound(part: u64, whole: u64) -> f64 {
     if part == 0 {
         return 0.0;
@@ -146,8 +148,8 @@ fn lower_bound(part: u64, whole: u64) -> f64 {
     ((centre - half) / (1.0 + z2 / n)).max(0.0)
 }
 
-/// The version of a split that is watched, and the one that gets its calls if it breaks: the newest version with calls, and the newest
-/// other one, one with calls before one without, that is not known to be bad. Nothing if there are no two such.
+/// The watched version of a traffic split and its baseline, which gets its calls if it breaks: the newest version with calls, and the
+/// newest other one that is not known to be bad, preferring one with calls. `None` if there are no two such versions.
 #[must_use]
 pub fn candidate(
     traffic: &Traffic,
@@ -161,7 +163,7 @@ pub fn candidate(
     Some((newest, baseline.version))
 }
 
-/// The split after a version broke its objective: its weight is its baseline's, in one step; all others keep theirs.
+/// The traffic split after a version broke its objective: its weight is added to the baseline's at once; all others are unchanged.
 #[must_use]
 pub fn taken_back(traffic: &Traffic, broken: VersionNumber, baseline: VersionNumber) -> Traffic {
     let mut split = traffic.split.clone();
@@ -173,7 +175,7 @@ pub fn taken_back(traffic: &Traffic, broken: VersionNumber, baseline: VersionNum
     split.retain(|share| share.version != broken);
     for share in &mut split {
         if share.version == baseline {
-            // Two weights together may be above what one may be; the shares of the others stay what they were but for that.
+            // The sum may exceed the largest weight and is capped; apart from that, the shares of the others are unchanged.
             share.weight = share
                 .weight
                 .saturating_add(moved)
@@ -228,7 +230,7 @@ mod tests {
             Verdict::Held,
             "exactly at both limits"
         );
-        // Two of fifty may be chance: neither taken back nor good.
+        // Two of fifty may be chance: neither broken nor held.
         assert_eq!(judge(50, 2, 0, WHOLE), Verdict::Watching);
         let Verdict::Broken(breach) = judge(50, 10, 0, HALF) else {
             panic!("one in five is no chance");

@@ -1,11 +1,11 @@
-//! Whether users stay where they were sent or are sent elsewhere: hysteresis.
+//! Whether users stay on their cluster or are sent to another: hysteresis.
 //!
-//! An answer given before is replaced only when a better cluster wins by more than a margin (10 % of the old one's time), or when
-//! the old one can no longer take the work. Without the margin two clusters of nearly equal time would trade users with every
-//! status message, and each trade costs cold starts and DNS churn.
+//! A DNS answer is replaced only when a better cluster wins by more than a margin (10 % of the old one's time by default), or when the
+//! old one can no longer take the work. Without the margin two clusters of nearly equal time would exchange users with every node report,
+//! and each exchange costs cold starts and DNS churn.
 //!
-//! **No flapping.** With margin `m`, estimates that stay within a factor of `1 - m` of each other (for 10 %: that vary by less
-//! than 5 % to either side of a common value) never cause a move; with estimates that do not change, at most one move happens.
+//! **No flapping.** With margin `m`, estimates that stay within a factor of `1 - m` of each other (for 10 %: that vary by less than 5 %
+//! to either side of a common value) never cause a move; with constant estimates at most one move happens.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,18 +19,18 @@ use crate::place::{
     TaskReport,
 };
 
-/// The share of the old time that a better cluster must save before users are moved.
+/// The share of the old time that a better cluster must save before users are moved; 0.1 by default.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Margin(f64);
 
 impl Margin {
-    /// A share from 0 (every gain counts) up to, not including, 1; `None` outside.
+    /// A margin from 0 (every gain counts) up to, not including, 1; `None` outside this range.
     #[must_use]
     pub fn new(share: f64) -> Option<Self> {
         (0.0..1.0).contains(&share).then_some(Self(share))
     }
 
-    /// The share.
+    /// The margin as a share of the old time.
     #[must_use]
     pub const fn get(self) -> f64 {
         self.0
@@ -43,21 +43,21 @@ impl Default for Margin {
     }
 }
 
-/// A decision and why.
+/// Where users are sent, and why.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
 pub struct Decision {
-    /// Where users are sent from now on.
+    /// The cluster to which users are sent from now on.
     pub cluster: ClusterId,
-    /// Whether the answer differs from the one before, the first answer included.
+    /// Whether this differs from the previous answer; true for the first answer.
     pub changed: bool,
-    /// Why.
+    /// The reason, with the times that decided.
     pub reason: Reason,
 }
 
 impl Decision {
-    /// The candidates of the entry as the API shows them, best first. Where another cluster than the best was kept, the two rows say so.
-    /// `view` has the client's distances.
+    /// The candidates of the entry for the API, best first. Where another cluster than the best is kept, the rows of both say so.
+    /// `view` has the client's latency estimates; a cluster without one gets twice its distance.
     #[must_use]
     pub fn rows(
         &self,
@@ -94,41 +94,41 @@ impl Decision {
     }
 }
 
-/// Why an answer is kept or changed. The times are those the choice goes by.
+/// Why an answer is kept or changed. Times are those by which the choice is made.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
-    /// There was no answer before.
+    /// There was no previous answer.
     First,
-    /// The old one is still the best.
+    /// The previous cluster is still the best.
     StillBest {
         /// Its time.
         time: Millis,
     },
-    /// Another one is better, but not by enough.
+    /// Another cluster is better, but not by more than the margin.
     WithinMargin {
-        /// The old one's time.
+        /// The time of the previous cluster.
         old: Millis,
-        /// The better one.
+        /// The better cluster.
         better: ClusterId,
-        /// Its time.
+        /// The time of the better cluster.
         new: Millis,
-        /// The margin.
+        /// The margin in force.
         margin: Margin,
     },
-    /// Another one is better by more than the margin.
+    /// Another cluster is better by more than the margin.
     Better {
-        /// The one before.
+        /// The previous cluster.
         from: ClusterId,
-        /// Its time.
+        /// The time of the previous cluster.
         old: Millis,
-        /// The new one's time.
+        /// The time of the new cluster.
         new: Millis,
     },
-    /// The old one cannot take the work.
+    /// The previous cluster cannot take the work.
     Failed {
-        /// The one before.
+        /// The previous cluster.
         from: ClusterId,
-        /// What keeps the work out.
+        /// What excludes the work from it.
         why: Exclusion,
     },
 }
@@ -159,7 +159,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Which share of `old` is saved.
+/// The share of `old` that `new` saves.
 fn share(old: Millis, new: Millis) -> f64 {
     let (old, new) = (old.get(), new.get());
     if old <= new {
@@ -171,14 +171,14 @@ fn share(old: Millis, new: Millis) -> f64 {
     }
 }
 
-/// Whether taking `new` instead of `old` justifies a move.
+/// Whether the gain of `new` over `old` exceeds the margin, so that a move is justified.
 #[must_use]
 pub fn justifies(old: Millis, new: Millis, margin: Margin) -> bool {
     share(old, new) > margin.0
 }
 
-/// Keeps `current` or moves to `best`. `current` is the cluster answered so far with its time now, or with what keeps the work
-/// out of it; `best` is the best cluster now.
+/// Keeps the present answer or moves to `best`. `current` is the cluster answered so far, with its time now or what excludes the work
+/// from it; `None` if there was no answer. `best` is the best cluster now, with its time.
 pub fn steer(
     current: Option<(&ClusterId, Result<Millis, Exclusion>)>,
     best: (&ClusterId, Millis),
@@ -199,7 +199,7 @@ pub fn steer(
     }
 }
 
-/// Whether the gain justifies a move.
+/// Decides whether to move, and why.
 fn weigh(
     from: &ClusterId,
     old: Result<Millis, Exclusion>,
@@ -223,20 +223,20 @@ fn weigh(
     }
 }
 
-/// A new plan or the old one, and everything that was weighed.
+/// The plan to follow, and the alternatives that were compared.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
 pub struct Steered {
-    /// The plan to follow: the new one, or the old assignment under present conditions.
+    /// The plan to follow: the new one, or the previous assignment under present conditions.
     pub plan: Plan,
-    /// What Heu-Orche would do without a past, with its report.
+    /// The plan that Heu-Orche would make without a previous one, with its report.
     pub planned: Planned,
-    /// Where users are sent (the cluster of the entry) and why.
+    /// Where users are sent (the entry's cluster) and why.
     pub decision: Decision,
 }
 
-/// Places a job that may have been placed before. `previous` names the cluster of each given task, by index; it is kept unless
-/// the new plan's latency is smaller by more than the margin or a task can no longer run where it was.
+/// Places a job that may have been placed before. `previous` has the cluster of each task as given to the DAG, by index; it is kept
+/// unless the new plan's latency is smaller by more than the margin, or a task can no longer run where it was.
 ///
 /// The decision's `changed` tells whether any task moves; its cluster is the entry's.
 ///
@@ -280,7 +280,7 @@ pub fn replan(
     })
 }
 
-/// What the previous assignment is worth now.
+/// The latency of the previous assignment under present conditions.
 fn evaluate(
     placer: &mut HeuOrche,
     problem: &Problem<'_>,

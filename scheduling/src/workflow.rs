@@ -1,7 +1,7 @@
 //! A workflow of stages as a DAG of tasks.
 //!
-//! Task `i` of the DAG is stage `i` of the workflow. What a stage costs is not part of a workflow: it comes from the running
-//! profile of the function version, so the caller gives it per stage.
+//! Task `i` of the DAG is stage `i` of the workflow. The cost of a stage is not part of the workflow: it is the measured profile of the
+//! function version, which the caller provides for each stage.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use fdn_core::{Millis, Resources, StageName};
 
 use crate::dag::{Dag, DagBuilder, DagError, Holding, TaskIndex, Transfer};
 
-/// What is known about running a stage.
+/// The run-time profile of a stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Profile {
-    /// Run time at speed 1.
+    /// The typical run time at speed 1.
     pub work: Millis,
-    /// What an instance occupies.
+    /// The resources of an instance.
     pub demand: Resources,
-    /// Who occupies that.
+    /// What holds these resources.
     pub holding: Holding,
-    /// By what the mean run time differs from `work`, which is what a call typically takes.
+    /// The ratio of the mean run time to `work`, the typical one.
     pub mean_ratio: f64,
 }
 
-/// The DAG of a workflow, with what `profile` says about each stage.
+/// The DAG of a workflow, with the `profile` of each stage.
 ///
 /// # Errors
 /// When a profile's work is negative or not finite.

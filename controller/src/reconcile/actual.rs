@@ -1,8 +1,8 @@
-//! Predicted and actual: what calls really took in each cluster, beside what plans count with, and the corrections that come of it
-//! ([`fdn_scheduling::residual`]).
+//! Predicted and actual: the run times that calls really have in each cluster, compared with those that plans assume, and the resulting
+//! corrections ([`fdn_scheduling::residual`]).
 //!
-//! A place is a stage of an app in a cluster. What clients add to it, the way, is measured by itself (round trips) and needs no correction. Nodes tell
-//! what calls typically take in each phase; work over speed is what a plan counts with for start and execution.
+//! A place is a stage of an app in a cluster. The client's round trip is measured separately and needs no correction. Nodes report the
+//! typical time of calls per phase; for start and execution together, a plan assumes work over speed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use fdn_scheduling::residual::{Residual, Residuals, Sample, Terms};
 use super::forms::{Variant, Variants, learnt_as};
 use super::world::{Profiles, World};
 
-/// A correction that changes by more than this share is drift.
+/// A correction that changes by more than this share counts as drift.
 const DRIFT: f64 = 0.1;
 
 /// A stage in a cluster.
@@ -23,24 +23,24 @@ const DRIFT: f64 = 0.1;
 pub struct Place {
     /// The app.
     pub app: AppName,
-    /// The stage.
+    /// The stage of its workflow.
     pub stage: StageName,
-    /// Where it runs.
+    /// The cluster in which it runs.
     pub cluster: ClusterId,
-    /// The form that it runs in; nothing of the first one, or of a function with one form.
+    /// The form in which it runs; `None` for the first one, or for a function with a single form.
     pub form: Option<FormName>,
 }
 
-/// What the nodes of a cluster saw of a stage.
+/// The nodes' measurements of a stage in a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Actual {
-    /// Calls since their agents started.
+    /// The number of calls since the agents started.
     pub calls: u64,
-    /// What these took: means over the nodes, by their calls.
+    /// The mean phase times over the nodes, weighted by their calls.
     pub times: PhaseTimes,
 }
 
-/// A node, as a number: its name would be kept as often as there are stages.
+/// A node's name as a number (of its digest), since it is stored once per stage.
 type NodeKey = u64;
 
 fn key(node: &NodeId) -> NodeKey {
@@ -49,10 +49,10 @@ fn key(node: &NodeId) -> NodeKey {
     u64::from_le_bytes(first.unwrap_or_default())
 }
 
-/// The longest time of a phase that is believed: a year.
+/// The longest phase time, in ms, that is accepted: about a year.
 const LONGEST: f64 = 3.2e10;
 
-/// What each node saw of a stage.
+/// The measurements of a stage by node: node, calls, phase times.
 #[derive(Clone, Debug, Default)]
 struct Told(Vec<(NodeKey, u64, PhaseTimes)>);
 
@@ -84,12 +84,13 @@ impl Told {
     }
 }
 
-/// So many new calls of a node count at most: what it tells is what its last calls typically took, about which more calls say nothing more, and
-/// one that counts wrong must not outweigh all others.
+/// The highest weight of a node's new calls: the report is a typical time of recent calls, which more calls make no more reliable, and a
+/// node that counts wrongly must not outweigh all others.
 const TELLING: u64 = 100;
 
-/// What nodes tell of their calls, each one number and how many calls it is of, as one: their mean, in which a node counts by its calls, and by no
-/// more than the factor e of their median either way, so that a node that is broken says little; and how many calls there were. Nothing without any.
+/// Combines a figure that nodes report, each with the number of calls behind it: the mean weighted by calls (at most [`TELLING`] each),
+/// with every figure clipped to within a factor of e of the median, so that a faulty node has little influence. Also returns the number
+/// of calls. `None` without any calls.
 pub(super) fn robust_mean(mut fresh: Vec<(f64, u64)>) -> Option<(f64, u64)> {
     fresh.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let calls = fresh
@@ -108,22 +109,22 @@ pub(super) fn robust_mean(mut fresh: Vec<(f64, u64)>) -> Option<(f64, u64)> {
     (all > 0).then(|| (fresh.iter().map(part).sum(), calls))
 }
 
-/// What was seen of a stage, by cluster and by the form it ran in there.
+/// The measurements of a stage, by cluster index and form.
 type Seen = BTreeMap<(usize, Option<FormName>), Told>;
 
-/// What was seen of an app: of itself, and of its stages.
+/// The measurements of an app as a whole, and of its stages.
 #[derive(Clone, Debug, Default)]
 struct OfApp {
     whole: Seen,
     stages: BTreeMap<StageName, Seen>,
 }
 
-/// What was seen of all apps everywhere.
+/// The measurements of all apps in all clusters.
 #[derive(Clone, Debug, Default)]
 pub struct Actuals(BTreeMap<AppName, OfApp>);
 
 impl Actuals {
-    /// From what living nodes said; `clusters` are in order.
+    /// Collects the reports of living nodes; `clusters` gives the order of cluster indices.
     #[must_use]
     pub fn new(clusters: &[&ClusterId], alive: &[&NodeStatus]) -> Self {
         let mut all = BTreeMap::<AppName, OfApp>::new();
@@ -138,7 +139,7 @@ impl Actuals {
                 if app.phases.is_none() && stages.clone().next().is_none() {
                     continue;
                 }
-                // Names are looked for before one is copied: there are as many as nodes times apps.
+                // Looked up before the name is cloned: this runs once per node and app.
                 if !all.contains_key(&app.app) {
                     all.insert(app.app.clone(), OfApp::default());
                 }
@@ -161,7 +162,7 @@ impl Actuals {
         Self(all)
     }
 
-    /// What was seen of one stage of an app, by cluster: of a plain function, of the app as a whole.
+    /// The measurements of one stage of an app, by cluster; for a plain function, those of the app as a whole.
     fn of(&self, app: &AppName, workflow: &Workflow, stage: &StageName) -> Option<&Seen> {
         let seen = self.0.get(app)?;
         match workflow.stages().len() {
@@ -170,7 +171,7 @@ impl Actuals {
         }
     }
 
-    /// What was seen of a stage in a cluster, in one of its forms.
+    /// The measurements of a stage in a cluster, in one of its forms; `None` if there are none.
     #[must_use]
     pub fn get(
         &self,
@@ -183,42 +184,42 @@ impl Actuals {
     }
 }
 
-/// What was learnt of one app, for a plan.
+/// The run-time corrections of one app, for a plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Factors(Vec<f64>);
 
 impl Factors {
-    /// These, task by task and in these cluster by cluster.
+    /// Corrections by task, then by cluster.
     pub(super) const fn of(cells: Vec<f64>) -> Self {
         Self(cells)
     }
 
-    /// By what run times differ from work over speed, task by task and in these cluster by cluster; nothing if they do not.
+    /// By task, then by cluster: the ratio of run time to work over speed; `None` if all are 1.
     #[must_use]
     pub fn as_slice(&self) -> Option<&[f64]> {
         (!self.0.is_empty()).then_some(&self.0)
     }
 }
 
-/// What learning came to.
+/// The result of a learning step, for metrics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Learnt {
-    /// How far corrected predictions were off, as a share of what calls took, place by place.
+    /// The relative errors of corrected predictions, one per place.
     pub errors: Vec<f64>,
-    /// Places whose correction changed much.
+    /// The number of places whose correction has drifted.
     pub drifted: usize,
 }
 
-/// Learns from what calls took.
+/// Learns corrections from the measured run times.
 #[derive(Debug)]
 pub struct Learner {
     residuals: Residuals<Place>,
-    /// The calls that each node had told of, where places are corrected: as many as nodes that serve them.
+    /// By corrected place: the call counts last reported by its nodes; as many as nodes that serve the place.
     counts: BTreeMap<Place, Vec<(NodeKey, u64)>>,
 }
 
 impl Learner {
-    /// Remembers up to `places` of them.
+    /// A learner that remembers up to `places` places.
     #[must_use]
     pub fn new(places: usize) -> Self {
         Self {
@@ -227,7 +228,7 @@ impl Learner {
         }
     }
 
-    /// Takes in what was seen of an app since the last time.
+    /// Learns from what was measured of an app since the last step.
     pub fn learn(
         &mut self,
         world: &World,
@@ -252,7 +253,7 @@ impl Learner {
                 let Some((actual, calls)) = robust_mean(self.fresh(&place, told)) else {
                     continue;
                 };
-                // Forms may differ by more than a correction can say: each is compared with what its own manifest expects.
+                // Forms may differ by more than a correction can express, so each is compared with the expectation of its own manifest.
                 let of = variants.and_then(|all| expected(all, form.as_ref()));
                 let work = of.or_else(|| Some(profiles.get(&stage.name)?.work));
                 let sample = Sample {
@@ -269,7 +270,7 @@ impl Learner {
         }
     }
 
-    /// What nodes tell of calls since the last time: how long theirs took, and how many there were.
+    /// The nodes' new measurements since the last step: run time and number of calls.
     fn fresh(&mut self, place: &Place, told: &Told) -> Vec<(f64, u64)> {
         let now = told.0.iter().map(|(node, calls, _)| (*node, *calls));
         let mut now: Vec<(NodeKey, u64)> = now.collect();
@@ -278,14 +279,14 @@ impl Learner {
         let new = told.0.iter().map(|(node, calls, times)| {
             let known = before.binary_search_by_key(node, |known| known.0);
             let known = known.map_or(0, |at| before[at].1);
-            // An agent that started anew has counted less than before: what it tells now is as new as can be.
+            // A restarted agent's counter is lower than before: then all its calls are new.
             let known = if known > *calls { 0 } else { known };
             (served(times).get(), calls - known)
         });
         new.filter(|(_, calls)| *calls > 0).collect()
     }
 
-    /// Forgets places that are there no more.
+    /// Forgets places that no longer exist.
     pub fn retain(&mut self, mut there: impl FnMut(&Place) -> bool) {
         self.residuals.retain(&mut there);
         let residuals = &self.residuals;
@@ -293,13 +294,13 @@ impl Learner {
             .retain(|place, _| residuals.get(place).is_some());
     }
 
-    /// How many places are known.
+    /// The number of places with a correction.
     #[must_use]
     pub fn places(&self) -> usize {
         self.residuals.len()
     }
 
-    /// What was learnt of some apps, form by form.
+    /// The corrections of some apps, by form.
     #[must_use]
     pub(super) fn of_forms(&self, apps: &BTreeSet<&AppName>) -> BTreeMap<AppName, OfForms> {
         let mut all = BTreeMap::<AppName, OfForms>::new();
@@ -317,7 +318,7 @@ impl Learner {
         all
     }
 
-    /// What was learnt of one app.
+    /// The corrections of one app.
     #[must_use]
     pub fn of(&self, world: &World, app: &AppName) -> OfStages {
         let mut stages = OfStages::default();
@@ -327,7 +328,7 @@ impl Learner {
         stages
     }
 
-    /// What was learnt of all apps, by name.
+    /// The corrections of all apps, by name.
     #[must_use]
     pub fn all(&self, world: &World) -> BTreeMap<AppName, OfStages> {
         let mut all = BTreeMap::<AppName, OfStages>::new();
@@ -342,31 +343,31 @@ impl Learner {
         all
     }
 
-    /// How far predictions of a place were off lately.
+    /// The recent relative error of predictions for a place; `None` if nothing is known.
     #[must_use]
     pub fn error(&self, place: &Place) -> Option<f64> {
         self.residuals.get(place).map(Residual::error)
     }
 }
 
-/// What was learnt of one app, by stage and form.
+/// The corrections of one app, by stage and form, then by cluster.
 pub(super) type OfForms = BTreeMap<(StageName, Option<FormName>), BTreeMap<ClusterId, Residual>>;
 
-/// What was learnt of one app, by stage: clusters by their number.
+/// The corrections of one app, by stage: cluster indices with their corrections.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OfStages(BTreeMap<StageName, Vec<(usize, Residual)>>);
 
 impl OfStages {
     fn add(&mut self, world: &World, place: &Place, residual: Residual) {
         let at = world.index_of(&place.cluster).get();
-        // What other forms take is counted where the form is chosen.
+        // Other forms are accounted for where the form is chosen.
         if at < world.clusters().len() && place.form.is_none() {
             let stage = self.0.entry(place.stage.clone()).or_default();
             stage.push((at, residual));
         }
     }
 
-    /// The corrections, as a plan of the workflow with these run times needs them.
+    /// The corrections as a plan of the workflow needs them, relative to these run times.
     #[must_use]
     pub fn factors(
         &self,
@@ -396,20 +397,20 @@ impl OfStages {
     }
 }
 
-/// What a call is expected to take in a form, at speed 1.
+/// The expected run time of a call in a form, at speed 1; `None` if there is no such form.
 fn expected(variants: &[Variant], form: Option<&FormName>) -> Option<Millis> {
     let mut all = variants.iter();
     let variant = all.find(|one| learnt_as(Some(&one.name)).as_ref() == form)?;
     Some(variant.manifest.expected_millis())
 }
 
-/// What a plan counts as run time: with the start of the sandbox.
+/// The run time as plans define it: the start of the sandbox plus the execution.
 #[must_use]
 pub fn served(times: &PhaseTimes) -> Millis {
     times.start + times.execution
 }
 
-/// How far a prediction is off, as a share of what it really was.
+/// The relative error of a prediction, as a share of the actual time; `None` if it is not defined.
 #[must_use]
 pub fn error(predicted: Millis, actual: Millis) -> Option<f64> {
     let (predicted, actual) = (predicted.get(), actual.get());

@@ -1,17 +1,18 @@
-//! Clusters that are told of an app ahead of its clients.
+//! Clusters that receive an app ahead of its clients.
 //!
-//! **Problem.** Nobody is sent to a cluster that is not ready to serve an app while another one serves it; and only the clusters of an app's plans, and
-//! some more, are told of it and so come to be ready. For clients who come later, or from elsewhere, the best cluster may be none of these: one that
-//! joined, one that came back, one nearer to a place where nobody asked before. It would never be told.
+//! **Problem.** Clients are not sent to a cluster that is not ready to serve an app while another one serves it; and only the clusters of
+//! an app's plans, and some more, receive it and thus become ready. For later clients, or clients from elsewhere, the best cluster may be
+//! none of these: one that joined, one that returned, one nearer to a place from which nobody called before. It would never receive the
+//! app.
 //!
-//! **Way.** With each plan it is asked which cluster that lacks nothing but time would serve these clients better by the margin, with its load as it
-//! is. The time until it is ready costs nobody anything, since they are served meanwhile, so it decides nothing but when they are moved. The clusters that
-//! would save an app's clients most, a few at a time, are told of it, and fetch and compile it. Once one is ready it is like any other to the planner.
+//! **Method.** With each plan, the clusters that lack nothing but time are checked for one that would serve these clients better by more
+//! than the margin, under its present load. The time until it is ready costs nothing, since the clients are served meanwhile, so it only
+//! decides when they are moved. The clusters that would save an app's clients most, a few at a time, receive the app, and fetch and
+//! compile it. Once ready, such a cluster is like any other to the planner.
 //!
-//! **Reading.** For an app of several stages a cluster counts by what it takes if it runs all of them; data that passes between two clusters is the
-//! planner's to weigh.
+//! **Reading.** For an app of several stages a cluster is judged as if it ran all of them; transfers between clusters are left to the planner.
 //!
-//! **Complexity.** O(clusters x stages) for each crowd of clients.
+//! **Complexity.** O(clusters x stages) for each set of clients.
 
 use std::collections::BTreeMap;
 
@@ -21,17 +22,18 @@ use fdn_scheduling::dag::TaskIndex;
 use fdn_scheduling::place::{Availability, ClusterIndex, HeuOrche, Problem};
 use fdn_scheduling::steer::{Margin, justifies};
 
-/// Clusters that one app comes to at a time.
+/// How many clusters receive one app ahead of its clients at a time.
 const AT_ONCE: usize = 2;
-/// What clients count who have not called yet, in calls a second.
+/// The call rate, per second, that stands for clients that have not called yet.
 const NOBODY_YET: f64 = 1e-3;
 
-/// The clusters that would serve an app's clients better, and what they would save: milliseconds of waiting in a second.
+/// By cluster that would serve an app's clients better: the waiting time saved, in ms per second.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gains(BTreeMap<ClusterIndex, f64>);
 
 impl Gains {
-    /// Takes in some clients, whose calls cost `latency` as they are planned now ([`cost`]): the best for them among the clusters that are to `come`.
+    /// Adds a set of clients whose calls now cost `latency` ([`cost`]) at this rate: the gain goes to the best of the candidates in
+    /// `come`, if it exceeds the margin.
     pub fn note(
         &mut self,
         problem: &Problem<'_>,
@@ -52,7 +54,7 @@ impl Gains {
         }
     }
 
-    /// The few that would save most.
+    /// The few clusters that would save most, best first.
     #[must_use]
     pub fn best(&self) -> Vec<ClusterIndex> {
         let mut all: Vec<(ClusterIndex, f64)> =
@@ -62,7 +64,7 @@ impl Gains {
     }
 }
 
-/// What a call costs there, by what decides: tolls are in it.
+/// The cost of a call with its tasks on these clusters: the latency including the congestion toll; infinite if it cannot be served.
 #[must_use]
 pub fn cost(problem: &Problem<'_>, placed: &[ClusterIndex]) -> Millis {
     let assigned = |task: TaskIndex| placed.get(task.get()).copied();
@@ -70,7 +72,7 @@ pub fn cost(problem: &Problem<'_>, placed: &[ClusterIndex]) -> Millis {
     plan.map_or(Millis::INFINITY, |plan| plan.latency())
 }
 
-/// What a call takes that a cluster serves alone, from the client and back; nothing if it takes no work.
+/// The latency of a call served by one cluster alone, from the client and back; `None` if the cluster takes no work.
 fn alone(problem: &Problem<'_>, cluster: ClusterIndex) -> Option<Millis> {
     let (at, dag) = (cluster.get(), problem.dag());
     let (there, way) = (problem.clusters().get(at)?, problem.distance().get(at)?);
@@ -146,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_cluster_that_would_serve_better_by_the_margin_is_told() {
-        // There alone: twice the way, and two stages after one another.
+        // Alone there: the way there and back, and both stages in sequence.
         for (latency, told) in [(44.0, vec![]), (45.0, vec![1])] {
             let mut gains = Gains::default();
             noted(&[0.0, 10.0, 11.0], &[1, 2], latency, 1.0, &mut gains);
@@ -166,12 +168,12 @@ mod tests {
         noted(&[0.0, 90.0, 10.0, 90.0], &come, 200.0, 5.0, &mut gains);
         noted(&[0.0, 90.0, 90.0, 10.0], &come, 200.0, 3.0, &mut gains);
         assert_eq!(best(&gains), [2, 3]);
-        // Many clients who save little each count together.
+        // The small gains of many clients add up.
         for _ in 0..6 {
             noted(&[0.0, 10.0, 90.0, 90.0], &come, 200.0, 1.0, &mut gains);
         }
         assert_eq!(best(&gains), [1, 2]);
-        // Who has not called yet counts after all who have.
+        // Clients that have not called yet count less than all that have.
         noted(&[0.0, 90.0, 90.0, 1.0], &come, 9000.0, 0.0, &mut gains);
         assert_eq!(best(&gains), [1, 2]);
     }

@@ -1,4 +1,4 @@
-//! What a plan counts with where clients are sent, beside what calls took there: for explanations.
+//! Predictions of the plan for clients' stages, compared with measured calls, for explanations.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +14,19 @@ use super::world::{Profiles, World};
 
 /// What is known of an app.
 pub struct Known<'a> {
-    /// Its name.
+    /// The app's name.
     pub app: &'a AppName,
-    /// What it runs.
+    /// The workflow that it runs.
     pub workflow: &'a Workflow,
-    /// What is known of running that.
+    /// The run-time profiles of its stages.
     pub profiles: &'a Profiles,
-    /// By what that differs from cluster to cluster.
+    /// The corrections of run times by cluster.
     pub factors: &'a Factors,
     /// The forms that clusters serve.
     pub forms: &'a Decided,
 }
 
-/// The stages of an app in `places`, for a client with this view; those of which nothing was measured are left out.
+/// Compares the stages of an app in `places` for a client with this view; stages without measurements are left out.
 #[must_use]
 pub fn compared(
     world: &World,
@@ -77,7 +77,7 @@ pub fn compared(
     stages
 }
 
-/// The way, which is predicted by what was measured of it, if anything was.
+/// The client's round trip, predicted and, if it was measured, actual.
 fn way(estimate: &LatencyEstimate) -> Compared {
     let is_measured = estimate.source == LatencySource::Measured;
     Compared {
@@ -87,7 +87,7 @@ fn way(estimate: &LatencyEstimate) -> Compared {
 }
 
 impl World {
-    /// The mean wait of a call that takes so long, beside all that the plans send to a cluster.
+    /// The mean wait of a call with this run time in a cluster, under the load of all plans.
     fn wait(&self, at: usize, time: Millis) -> Millis {
         let load = &self.asked_of(at).load;
         load.wait(Rate::default(), time, self.horizon())

@@ -1,4 +1,4 @@
-//! Demand that was reported and has not been looked at yet: bounded, counted together for each app and prefix.
+//! Reported demand that the planner has not processed yet: bounded, and aggregated by app and prefix.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use fdn_core::{AppName, ClientPrefix, Timestamp};
 
 use crate::store::demand::DemandRow;
 
-/// Demand that waits for the planner.
+/// The queue of demand for the planner.
 #[derive(Debug, Default)]
 pub struct Demand {
     pending: BTreeMap<(AppName, ClientPrefix), u64>,
@@ -16,7 +16,7 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// Holds up to `capacity` pairs of app and prefix.
+    /// A queue for up to `capacity` pairs of app and prefix.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self {
@@ -25,7 +25,8 @@ impl Demand {
         }
     }
 
-    /// Takes a report in; `true` if it holds a prefix that has no plan yet and asks again: one that asked once waits for the next pass.
+    /// Adds a report. Returns true if a prefix without a plan has asked repeatedly, so that the planner must be woken; one that asked
+    /// once waits for the next pass.
     pub fn add(&mut self, entries: Vec<(AppName, ClientPrefix, u64)>) -> bool {
         let mut news = false;
         for (app, prefix, queries) in entries {
@@ -36,7 +37,7 @@ impl Demand {
                 continue;
             }
             let all = before.unwrap_or(0).saturating_add(queries);
-            // Said once for each, with the question that makes it two.
+            // Reported once per prefix, with its second query.
             let again = all > 1 && before.is_none_or(|before| before < 2);
             news |= again && !self.known.contains(&key);
             self.pending.insert(key, all);
@@ -44,7 +45,7 @@ impl Demand {
         news
     }
 
-    /// Takes everything out, seen at `now`.
+    /// Removes all entries, as rows last seen at `now`.
     pub fn take(&mut self, now: Timestamp) -> Vec<DemandRow> {
         std::mem::take(&mut self.pending)
             .into_iter()
@@ -58,7 +59,7 @@ impl Demand {
             .collect()
     }
 
-    /// Puts back what could not be stored.
+    /// Puts back entries that could not be stored.
     pub fn put_back(&mut self, rows: Vec<DemandRow>) {
         self.add(
             rows.into_iter()
@@ -67,12 +68,12 @@ impl Demand {
         );
     }
 
-    /// Notes which prefixes have been planned for.
+    /// Sets the prefixes that have been planned for.
     pub fn set_known(&mut self, known: BTreeSet<(AppName, ClientPrefix)>) {
         self.known = known;
     }
 
-    /// Reports that found no room.
+    /// The number of entries dropped because the queue was full.
     #[must_use]
     pub const fn dropped(&self) -> u64 {
         self.dropped

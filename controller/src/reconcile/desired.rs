@@ -1,4 +1,4 @@
-//! What nodes and DNS servers are told of an app, made from its rows.
+//! The desired state of an app for nodes and DNS servers, built from its rows, and its publication.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ use crate::store::policy::gateway_get;
 use crate::store::txt::{txt_delete, txt_list_of_app};
 use crate::store::version::{VersionRow, version_get};
 
-/// What nodes are told. `versions` holds those that the workflow names, `gateway` what is stored beside the app.
+/// The desired state for nodes. `versions` are those that the workflow refers to, `gateway` is the app's gateway configuration.
 #[must_use]
 pub fn app_desired(
     app: &AppRow,
@@ -60,7 +60,7 @@ pub fn app_desired(
                 })
             }),
             gateway: Box::new(gateway),
-            // What was chosen for a version before says nothing of one with a single form.
+            // A choice made for an earlier version does not apply to one with a single form.
             forms: if has_forms {
                 app.forms.clone()
             } else {
@@ -71,7 +71,7 @@ pub fn app_desired(
     }
 }
 
-/// What DNS servers are told; `ttl_s` is the network's time to live.
+/// The desired bindings for DNS servers; `ttl_s` is the network's default time to live.
 #[must_use]
 pub fn bindings_desired(app: &AppRow, bindings: &[BindingRow], ttl_s: u32) -> BindingsDesired {
     BindingsDesired {
@@ -89,7 +89,7 @@ pub fn bindings_desired(app: &AppRow, bindings: &[BindingRow], ttl_s: u32) -> Bi
     }
 }
 
-/// The versions that an app's workflow names, each once, in the order of the stages.
+/// The versions that an app's workflow refers to, without duplicates, in the order of the stages.
 ///
 /// # Errors
 /// When the database fails or one of them is missing.
@@ -100,7 +100,7 @@ pub async fn versions_of(
     versions_of_workflow(connection, app.tenant, &app.workflow).await
 }
 
-/// The versions that a workflow names, each once, in the order of the stages.
+/// The versions that a workflow refers to, without duplicates, in the order of the stages.
 ///
 /// # Errors
 /// When the database fails or one of them is missing.
@@ -131,19 +131,19 @@ pub async fn versions_of_workflow(
     Ok(versions)
 }
 
-/// For each cluster that clients are sent to, where the stages run that do not run in that cluster itself.
+/// By entry cluster, then by stage: the cluster that runs the stage, for stages that do not run in the entry cluster itself.
 pub type StageMaps = BTreeMap<ClusterId, BTreeMap<StageName, ClusterId>>;
 
-/// What nodes are told of an app's plans.
+/// The parts of an app's plans that nodes need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Planned {
-    /// Where the stages of a workflow run; nothing of a plain function.
+    /// Where the stages of a workflow run; empty for a plain function.
     pub stages: StageMaps,
-    /// The clusters that have the app loaded and that no plan uses any more.
+    /// The clusters that have the app loaded although no plan uses them any more.
     pub leaving: BTreeSet<ClusterId>,
 }
 
-/// Reads what nodes are told of an app's plans.
+/// Reads the parts of an app's plans that nodes need.
 ///
 /// # Errors
 /// When the database fails.
@@ -151,7 +151,7 @@ pub async fn planned_of(
     connection: &mut AnyConnection,
     app: &AppRow,
 ) -> Result<Planned, StoreError> {
-    // A single cluster that has it loaded is the one that the plans use.
+    // If a single cluster has it loaded, that is the one that the plans use.
     if app.definition.is_none() && app.primaries.len() < 2 {
         return Ok(Planned::default());
     }
@@ -172,7 +172,7 @@ pub async fn planned_of(
     })
 }
 
-/// The clusters that have an app loaded and that its plans do not use. Without a plan there is nothing to leave for.
+/// The clusters that have an app loaded although its plans do not use them; empty as long as there is no plan.
 #[must_use]
 pub fn left(primaries: &BTreeSet<ClusterId>, used: &BTreeSet<ClusterId>) -> BTreeSet<ClusterId> {
     if used.is_empty() {
@@ -181,8 +181,8 @@ pub fn left(primaries: &BTreeSet<ClusterId>, used: &BTreeSet<ClusterId>) -> BTre
     primaries.difference(used).cloned().collect()
 }
 
-/// Where an app's stages run, for nodes. Of several plans with one entry cluster the one counts that most bindings were made for: a gateway
-/// knows its cluster and not its client's group. What runs in the entry's own cluster is left out, so that the message stays small.
+/// Where an app's stages run, for nodes. Of several plans with the same entry cluster, the one with the most bindings counts: a gateway
+/// knows its cluster, but not its client's group. Stages in the entry cluster itself are left out, so that the message stays small.
 fn stage_maps(workflow: &Workflow, plans: &[PlanRow], bindings: &[BindingRow]) -> StageMaps {
     let entry = &workflow.entry().name;
     let weight = |plan: &PlanRow| bindings.iter().filter(|b| b.group == plan.group).count();
@@ -207,7 +207,7 @@ fn stage_maps(workflow: &Workflow, plans: &[PlanRow], bindings: &[BindingRow]) -
     best.into_iter().map(map).collect()
 }
 
-/// Those, and after them the versions that the app's calls are split between.
+/// The versions of the workflow, followed by those of the app's traffic split.
 ///
 /// # Errors
 /// When the database fails or one of them is missing.
@@ -235,7 +235,7 @@ pub async fn versions_served(
     Ok(versions)
 }
 
-/// Tells nodes what an app should be.
+/// Publishes the desired state of an app to nodes.
 ///
 /// # Errors
 /// When the database fails.
@@ -256,7 +256,7 @@ pub async fn tell_nodes(
     .await
 }
 
-/// Tells DNS servers what to answer for an app.
+/// Publishes the desired bindings of an app to DNS servers.
 ///
 /// # Errors
 /// When the database fails.
@@ -271,8 +271,8 @@ pub async fn tell_dns(
     outbox_push(connection, app.bindings_revision, message, now).await
 }
 
-/// Tells DNS servers what to answer for an app from now on, where `before` was told at the revision `base`: only what differs, if that
-/// is much less than all.
+/// Publishes the desired bindings of an app to DNS servers, where `before` was published at the revision `base`: only the changes, if
+/// they are much fewer than all.
 ///
 /// # Errors
 /// When the database fails.
@@ -300,10 +300,10 @@ pub async fn tell_dns_changes(
     outbox_push(connection, app.bindings_revision, message, now).await
 }
 
-/// Changes are told instead of the whole if there are so many times fewer of them.
+/// Changes are published instead of the whole if there are this many times fewer of them.
 const CHANGES_PAY: usize = 8;
 
-/// The bindings that differ: new ones with their clusters, and those that are no more.
+/// The bindings that differ: new or moved ones with their clusters, removed ones with `None`.
 fn binding_changes(
     before: &[BindingRow],
     after: &[BindingRow],
@@ -325,7 +325,7 @@ fn binding_changes(
     gone.chain(new).collect()
 }
 
-/// Tells everybody that an app is gone.
+/// Publishes that an app no longer exists.
 ///
 /// # Errors
 /// When the database fails.
@@ -341,7 +341,7 @@ pub async fn tell_gone(
         spec: None,
     };
     outbox_push(connection, revision, Message::AppDesired(nodes), now).await?;
-    // Records of names below the app go with it.
+    // Records of names below the app are deleted with it.
     for row in txt_list_of_app(connection, app).await? {
         txt_delete(connection, &row.name).await?;
         let gone = TxtDesired {

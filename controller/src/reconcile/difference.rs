@@ -1,22 +1,22 @@
-//! How what should be differs from what was, and the rows that are written of it.
+//! The difference between present and desired placement of an app, and the binding rows that result.
 
 use fdn_core::Revision;
 
 use super::place::{Before, Placed};
 use crate::store::binding::BindingRow;
 
-/// How two states of an app's placement differ.
+/// The difference between two placements of an app.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// Bindings that DNS must be told of: new, moved, gone.
+    /// The number of bindings that DNS must be told of: new, moved or removed.
     pub bindings: usize,
-    /// Of these, clients that are sent elsewhere than before.
+    /// The number of those whose clients are sent to another cluster.
     pub moved: usize,
-    /// Whether any plan runs its stages elsewhere, or there are plans for other groups.
+    /// Whether a plan runs stages elsewhere, or the set of groups with plans has changed.
     pub plans: bool,
 }
 
-/// How `placed` differs from what was before.
+/// The difference of `placed` from the previous placement.
 #[must_use]
 pub fn difference(before: &Before<'_>, placed: &Placed) -> Difference {
     let mut difference = Difference::default();
@@ -47,7 +47,7 @@ pub fn difference(before: &Before<'_>, placed: &Placed) -> Difference {
     difference
 }
 
-/// The bindings as rows, each with the revision at which its clients were first sent there.
+/// The bindings as rows, each with the revision at which its clients were first sent to the cluster.
 #[must_use]
 pub fn binding_rows(
     app: &fdn_core::AppName,

@@ -1,23 +1,23 @@
-//! Clients that were moved for a gain stay for a while: each move costs cold starts and new answers of DNS, which the next gain would have to pay too.
+//! Minimum dwell time: clients that were moved for a gain stay for a while, because each move costs cold starts and new DNS answers.
 //!
-//! The times are kept in memory: a controller that takes over may move anybody at once. There are as many as moves in the last `span`, which the
-//! bound on moves keeps few.
+//! The times are kept in memory only: a controller that takes over may move anybody at once. There are at most as many as moves within
+//! the last `span`, which the bound on moves keeps few.
 
 use std::collections::BTreeMap;
 
 use fdn_core::{AppName, ClusterId, DurationMs, Timestamp};
 
-/// Groups of one app that were moved lately: their name, the cluster of their entry, and when.
+/// The groups of one app that were moved recently: name and entry cluster, with the time of the move.
 pub type Moved = BTreeMap<(String, ClusterId), Timestamp>;
 
-/// Who was moved for a gain, and when.
+/// The groups that were moved for a gain, by app.
 #[derive(Debug, Default)]
 pub struct Dwell {
     apps: BTreeMap<AppName, Moved>,
 }
 
 impl Dwell {
-    /// Forgets whom `span` is over for.
+    /// Removes the groups whose dwell time is over.
     pub fn prune(&mut self, now: Timestamp, span: DurationMs) {
         for moved in self.apps.values_mut() {
             moved.retain(|_, at| now.since(*at) < span.as_duration());
@@ -25,13 +25,13 @@ impl Dwell {
         self.apps.retain(|_, moved| !moved.is_empty());
     }
 
-    /// The groups of an app that dwell.
+    /// The groups of an app that still dwell; `None` if there are none.
     #[must_use]
     pub fn of(&self, app: &AppName) -> Option<&Moved> {
         self.apps.get(app)
     }
 
-    /// A group was moved to `cluster` for a gain.
+    /// Records that a group was moved to `cluster` for a gain.
     pub fn note(&mut self, app: &AppName, group: String, cluster: ClusterId, now: Timestamp) {
         let moved = self.apps.entry(app.clone()).or_default();
         moved.insert((group, cluster), now);

@@ -1,11 +1,12 @@
-//! Which form of a function each cluster serves: what [`fdn_scheduling::form`] is asked, made from what nodes have, what calls took and what they
-//! cost, and what plans count with then.
+//! Which form of a function each cluster serves: the inputs of [`fdn_scheduling::form`] from what nodes have and what calls took and
+//! cost, and the consequences of the choice for plans.
 //!
-//! A form is a choice where a node that takes work runs its kind and could hold an instance of it. What a call takes in it is what was measured of
-//! it in the cluster, else what was measured of it elsewhere, at this cluster's speed, else what its manifest expects. What is known of a form that
-//! a cluster serves no more fades over a day: then it is tried again, if its manifest promises enough. A form that no node of a cluster could make
-//! ready is none for the moment, and none is changed while it is made ready; once another one is served it is tried again beside that, so that calls do not wait for it.
-//! Plans count with what nodes say they serve, if they say, and not with what they have been told to.
+//! A form is a candidate where a node that takes work has its runtime and could hold an instance of it. Its run time is what was measured
+//! in the cluster, else what was measured elsewhere, scaled to this cluster's speed, else what its manifest expects. The measurements of
+//! a form that a cluster no longer serves fade over a day; then it is tried again if its manifest promises enough. A form that no node of
+//! a cluster could make ready is no candidate for the moment, and none is changed while it is being prepared; once another is served, the
+//! failed one is retried beside it, so that calls do not wait for it. Plans use the form that nodes report to serve, if they do, not the
+//! one that they were told to serve.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,28 +28,28 @@ use super::serving::{Need, Serving, running};
 use super::world::{Profiles, World};
 use crate::store::app::AppRow;
 
-/// For how long nodes are taken to keep an instance that no call comes to.
+/// How long nodes are assumed to keep an idle instance.
 const KEPT: Millis = Millis::new(600_000.0);
-/// Half of what is known of a form that is not served any more is left after so long.
+/// The half-life of what is known of a form that is no longer served.
 const FADES: Millis = Millis::new(86_400_000.0);
-/// Calls that a price is counted for: for one it would be rounded away.
+/// The number of calls for which prices are compared: for a single call they would be rounded away.
 const MILLION: i128 = 1_000_000;
 
 /// A form of a stage's function.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
-    /// Its name.
+    /// The form's name.
     pub name: FormName,
     /// The function's manifest in this form.
     pub manifest: Manifest,
-    /// What a call waits for an instance that has to be started.
+    /// How long a call waits for an instance to start.
     pub cold_start: Millis,
 }
 
-/// The forms of each stage whose function has several.
+/// By stage: the forms of functions that have several.
 pub type Variants = BTreeMap<StageName, Vec<Variant>>;
 
-/// The forms of a function, the first one first; nothing if it has one.
+/// The forms of a function, the first one first; empty if it has a single form.
 #[must_use]
 pub fn variants<'a>(
     manifest: &Manifest,
@@ -71,39 +72,39 @@ pub fn variants<'a>(
     all
 }
 
-/// An app of which forms are chosen.
+/// The input for choosing an app's forms.
 #[derive(Clone, Copy)]
 pub struct Asking<'a> {
-    /// Its name, if anything of it was measured.
+    /// The app's name; `None` if nothing was measured of it.
     pub app: Option<&'a AppName>,
-    /// What it runs.
+    /// The workflow that it runs.
     pub workflow: &'a Workflow,
-    /// Its forms.
+    /// The forms of its stages.
     pub variants: &'a Variants,
-    /// The forms that are served now.
+    /// The forms that clusters are told to serve at present.
     pub current: &'a FormChoices,
     /// The revision at which nodes were told that.
     pub revision: Revision,
-    /// Calls that come to a cluster, a second.
+    /// The number of calls per second that a cluster gets.
     pub rate: f64,
 }
 
 /// A stage in a cluster.
 #[derive(Clone, Debug, Default)]
 struct Cell {
-    /// What each form comes to; nothing of those that cannot run there.
+    /// The evaluation of each form; `None` for those that cannot run there.
     offered: Vec<Option<Offered>>,
     measured: Vec<bool>,
     prices: Vec<Option<Money>>,
     chosen: Option<Chosen>,
-    /// The one that no node there could make ready.
+    /// The form that no node there could make ready, if any.
     failed: Option<usize>,
-    /// The one that most nodes there serve, as they say.
+    /// The form that most nodes there report to serve, if any.
     served: Option<usize>,
 }
 
 impl Cell {
-    /// The form that is served: as nodes say, where it can run at all, else the one that they are to serve.
+    /// The form in service: as reported by nodes, if it can run there, else the chosen one.
     fn served(&self) -> Option<usize> {
         let can = |form: &usize| self.offered.get(*form).is_some_and(Option::is_some);
         let chosen = self.chosen.map(|chosen| chosen.form);
@@ -111,14 +112,14 @@ impl Cell {
     }
 }
 
-/// Which forms clusters are to serve.
+/// The chosen forms of an app in all clusters.
 #[derive(Clone, Debug, Default)]
 pub struct Decided {
-    /// By task, then by cluster; nothing of tasks with one form.
+    /// By task, then by cluster; `None` for tasks with a single form.
     tasks: Vec<Option<(Vec<Variant>, Vec<Cell>)>>,
 }
 
-/// Decides for every cluster.
+/// Chooses the forms for every cluster.
 #[must_use]
 pub fn decide(world: &World, learner: &Learner, asking: &Asking<'_>, now: Timestamp) -> Decided {
     let apps = asking.app.into_iter().collect();
@@ -126,7 +127,7 @@ pub fn decide(world: &World, learner: &Learner, asking: &Asking<'_>, now: Timest
     decide_by(world, &known.unwrap_or_default(), asking, now)
 }
 
-/// Decides by what is known of the app's forms.
+/// Chooses the forms from what is known of the app's forms.
 fn decide_by(world: &World, known: &OfForms, asking: &Asking<'_>, now: Timestamp) -> Decided {
     let prices = world.prices.as_ref();
     let share = cold_share(asking.rate, KEPT);
@@ -183,12 +184,13 @@ fn decide_by(world: &World, known: &OfForms, asking: &Asking<'_>, now: Timestamp
     }
 }
 
-/// A form's name among what is learnt, where the first one has none: what was measured before there were others stays known.
+/// The name under which a form's corrections are stored: `None` for the first one, so that measurements from before there were other
+/// forms remain valid.
 pub(super) fn learnt_as(form: Option<&FormName>) -> Option<FormName> {
     form.filter(|form| !form.is_main()).cloned()
 }
 
-/// What a call takes in a form in a cluster, and whether that was measured there.
+/// The run time of a call in a form and cluster, and whether it was measured there.
 fn run_time(
     known: &OfForms,
     variant: &Variant,
@@ -219,7 +221,7 @@ fn run_time(
     (predicted * mean.exp(), false)
 }
 
-/// What a million calls cost that take so long.
+/// The price of a million calls with this run time; `None` if the price list has none.
 fn price(list: &PriceList, manifest: &Manifest, run: Millis, now: Timestamp) -> Option<Money> {
     let resources = manifest.resources();
     let micros = (run.get() * 1e3).round().clamp(0.0, 1e12) as u64;
@@ -252,7 +254,8 @@ fn price(list: &PriceList, manifest: &Manifest, run: Millis, now: Timestamp) -> 
 }
 
 impl Decided {
-    /// What a task needs of a cluster's nodes: of the form that is served there, or nothing if it has one form; an error if no form can run.
+    /// The kind of function that runs a task in a cluster, by the form in service; `None` if it has a single form, an error if no
+    /// form can run there.
     fn kind(&self, task: usize, at: usize) -> Option<Result<RuntimeKind, ()>> {
         let (variants, cells) = self.tasks.get(task)?.as_ref()?;
         let chosen = cells.get(at)?.chosen;
@@ -260,7 +263,7 @@ impl Decided {
         Some(kind.ok_or(()))
     }
 
-    /// The forms that clusters are to serve, where `current` stays of clusters none of whose nodes takes work now.
+    /// The forms to serve by cluster; `current` is kept for clusters in which no node takes work now.
     #[must_use]
     pub fn choices(
         &self,
@@ -289,8 +292,7 @@ impl Decided {
         choices
     }
 
-    /// By what run times differ from work over speed, where each cluster serves the form that is chosen for it; `others` are those of tasks with
-    /// one form.
+    /// The corrections of run times where each cluster serves its chosen form; `others` are those of tasks with a single form.
     #[must_use]
     pub fn factors(
         &self,
@@ -320,7 +322,7 @@ impl Decided {
         Factors::of(cells)
     }
 
-    /// What a call of a task takes in a cluster, in the form that is served there; nothing of tasks with one form.
+    /// The run time of a task's call in a cluster, in the form in service there; `None` for tasks with a single form.
     fn run(&self, task: usize, at: usize) -> Option<Millis> {
         let (_, cells) = self.tasks.get(task)?.as_ref()?;
         let cell = cells.get(at)?;
@@ -328,7 +330,7 @@ impl Decided {
         Some(offered?.run)
     }
 
-    /// The form that a cluster serves a task in, as its measurements are learnt.
+    /// The form in which a cluster serves a task, under the name used for corrections.
     #[must_use]
     pub fn form(&self, task: usize, at: usize) -> Option<FormName> {
         let (variants, cells) = self.tasks.get(task)?.as_ref()?;
@@ -336,7 +338,7 @@ impl Decided {
         learnt_as(variants.get(served).map(|variant| &variant.name))
     }
 
-    /// Every form in every cluster, for explanations.
+    /// The evaluation of every form in every cluster, for explanations.
     #[must_use]
     pub fn terms(&self, world: &World, workflow: &Workflow) -> Vec<FormTerms> {
         let mut rows = Vec::new();
@@ -387,8 +389,8 @@ fn row(stage: &Stage, cluster: &Cluster, cell: &Cell, form: usize, variant: &Var
     }
 }
 
-/// Has explanations say what clusters serve by what nodes were told, where a choice was made: who explains may know less of what calls took than
-/// who plans does, or something has changed since.
+/// Marks in the rows of an explanation the forms that nodes were told to serve, where a choice was made: the controller that explains may
+/// know less about run times than the one that plans, or something may have changed since.
 pub fn as_told(rows: &mut [FormTerms], told: &FormChoices) {
     for row in rows {
         let form = told.get(&row.cluster).and_then(|of| of.get(&row.stage));
@@ -404,7 +406,7 @@ pub fn as_told(rows: &mut [FormTerms], told: &FormChoices) {
     }
 }
 
-/// How a form lost against the one that is served.
+/// How a form compares with the one in service, in words.
 fn against(own: &Offered, served: &Offered) -> String {
     let (mine, theirs) = (own.response(), served.response());
     if mine > theirs {
@@ -416,7 +418,7 @@ fn against(own: &Offered, served: &Offered) -> String {
     "not better by the margin".to_owned()
 }
 
-/// Decides for all apps, and has plans count with that: `known` and `factors` are of the apps in their order.
+/// Chooses the forms of all apps and applies them to `known` and `factors`, which are in the order of the apps.
 pub(super) fn decide_all<'a>(
     world: &World,
     apps: impl IntoIterator<Item = (&'a AppRow, &'a Variants)>,
@@ -456,7 +458,7 @@ pub(super) fn decide_all<'a>(
 }
 
 impl World {
-    /// Where the stages of an app can run, each cluster in the form that is chosen for it.
+    /// Where the stages of an app can run, given the chosen form in each cluster.
     #[must_use]
     pub fn serving_in(
         &self,
@@ -477,7 +479,7 @@ impl World {
         self.phases.serving_by(app, single.len(), kind, gpu)
     }
 
-    /// The same where calls cost what a list says; nothing without one.
+    /// Sets the price list; without one, prices are not compared.
     #[must_use]
     pub fn with_prices(mut self, list: Option<PriceList>) -> Self {
         self.prices = list;

@@ -1,7 +1,7 @@
-//! The groups that client prefixes belong to, each worked out once for all apps of a pass.
+//! The groups of client prefixes, computed once for all apps of a pass.
 //!
-//! A thousand apps are asked for from the same places. How far a place is from every cluster, and which group that makes, does not depend on the
-//! app; groups are numbered in the order of their keys, so that equal networks give equal plans whatever was asked for first.
+//! Many apps are called from the same places. A prefix's distances from the clusters, and the group that they imply, do not depend on the
+//! app. Groups are numbered in the order of their keys, so that equal networks give equal plans whatever was asked for first.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use fdn_scheduling::group::GroupKey;
 
 use super::world::World;
 
-/// A group.
+/// A client group.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
-    /// How its members see the clusters.
+    /// The distances by which its members are grouped.
     pub(super) key: GroupKey,
-    /// Its name.
+    /// Its name, as used for plans.
     pub(super) name: String,
-    /// How far it is from each cluster of the world.
+    /// Its distance from each cluster, in the order of the world's clusters.
     pub(super) distance: Vec<Millis>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Works out the groups of `prefixes`.
+    /// Computes the groups of `prefixes`.
     pub(super) fn new(world: &World, prefixes: impl IntoIterator<Item = ClientPrefix>) -> Self {
         let mut keys: BTreeMap<GroupKey, Vec<ClientPrefix>> = BTreeMap::new();
         let mut seen = std::collections::BTreeSet::new();
@@ -50,12 +50,12 @@ impl Groups {
         groups
     }
 
-    /// The number of a prefix's group.
+    /// The number of a prefix's group; `None` for a prefix that was not given.
     pub(super) fn of(&self, prefix: ClientPrefix) -> Option<usize> {
         self.of.get(&prefix).copied()
     }
 
-    /// A group by its number.
+    /// The group with this number.
     pub(super) fn get(&self, number: usize) -> &Group {
         &self.groups[number]
     }

@@ -1,8 +1,9 @@
-//! Which clusters hold an app: those of its plans, and some more, so that its clients have where to go when one dies while no controller is there.
+//! Which clusters hold an app: those of its plans, and some more, so that its clients have an alternative when a cluster fails while no
+//! controller is available.
 //!
-//! A cluster that does not hold an app is told nothing of it, neither of its code nor of its secrets, so the fewer the better; `planner.spread` says
-//! how many there are at least. Which ones beside the plans' stays as it is for as long as it can, and else follows from the names alone, so that
-//! apps spread over all clusters.
+//! A cluster that does not hold an app receives neither its code nor its secrets, so the fewer the better; `planner.spread` sets the
+//! minimum number. The clusters beside those of the plans stay the same as long as possible, and otherwise follow from the names alone,
+//! so that apps spread evenly over all clusters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +15,8 @@ use super::serving::running;
 use super::world::{Profiles, World};
 use crate::store::app::AppRow;
 
-/// The clusters that apps are shared among: those with nodes; where these are too few, also those that were `made` and have none yet.
+/// The clusters among which apps are distributed: those with nodes; if these are too few, also those that were created (`made`) and have
+/// no nodes yet.
 #[must_use]
 pub fn known(
     mut live: BTreeSet<ClusterId>,
@@ -27,8 +29,8 @@ pub fn known(
     live
 }
 
-/// The clusters that have no part in the choice, since none of their nodes could ever hold an instance of the app and others can. Of an app of several
-/// stages there are none: whoever holds it takes calls of it, wherever its stages run.
+/// The clusters that cannot be chosen, because none of their nodes could ever hold an instance of the app while others can. Empty for an
+/// app of several stages: any holder accepts its calls, wherever the stages run.
 #[must_use]
 pub fn unfit(world: &World, workflow: &Workflow, profiles: &Profiles) -> BTreeSet<ClusterId> {
     match workflow.stages() {
@@ -40,9 +42,9 @@ pub fn unfit(world: &World, workflow: &Workflow, profiles: &Profiles) -> BTreeSe
     }
 }
 
-/// The clusters that shall hold an app, of those that there are. `needed`: those of its plans, and those that clients are leaving.
+/// The clusters that must hold an app, chosen among the existing ones. `needed` are those of its plans, and those that clients are leaving.
 ///
-/// They are named, however few there are: a cluster that joins later is told of an app only once it is to hold it.
+/// The result is always an explicit list, even if it contains all clusters: a cluster that joins later receives an app only once it is to hold it.
 #[must_use]
 pub fn choose(
     app: &AppName,
@@ -56,7 +58,7 @@ pub fn choose(
     }
     let mut chosen = needed.clone();
     let is_held = |cluster: &ClusterId| before.named().is_some_and(|held| held.contains(cluster));
-    // Those that have no part in the choice are not weighed: that takes a digest for each.
+    // Excluded clusters are not ranked, since each rank costs a digest.
     for held in [true, false] {
         let there = chosen.intersection(clusters).count();
         let lacking = spread.saturating_sub(there);
@@ -74,40 +76,40 @@ pub fn choose(
     Holders::only(chosen)
 }
 
-/// What one pass knows of all clusters.
+/// The state of all clusters in one pass.
 #[derive(Clone, Debug, Default)]
 pub struct Clusters {
-    /// Those that apps are shared among ([`known`]).
+    /// The clusters among which apps are distributed ([`known`]).
     pub all: BTreeSet<ClusterId>,
-    /// Those whose nodes know each app.
+    /// By app: the clusters whose nodes have received it.
     pub knowing: BTreeMap<AppName, BTreeSet<ClusterId>>,
 }
 
-/// Who holds an app, and who of them clients may be sent to.
+/// The holders of an app, and those of them to which clients may be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The clusters that are told of it.
+    /// The clusters that receive the app.
     pub holders: Holders,
-    /// Those of them that DNS may answer with.
+    /// The holders that DNS may answer with.
     pub answering: Holders,
 }
 
 impl Held {
-    /// Whether clients may be sent to all of these.
+    /// Whether clients may be sent to all of these clusters.
     #[must_use]
     pub fn can_serve(&self, clusters: &BTreeSet<ClusterId>) -> bool {
         clusters.iter().all(|cluster| self.answering.has(cluster))
     }
 
-    /// Whether it is what the app's row says.
+    /// Whether this equals the state in the app's row.
     #[must_use]
     pub fn is_of(&self, app: &AppRow) -> bool {
         self.holders == app.holders && self.answering == app.answering
     }
 }
 
-/// The next step towards `wanted`: nobody is answered with before its nodes know the app (`knowing`), and nobody forgets it before
-/// those who were answered with it are gone. `stays` adds to what is wanted those of the present that are still to wait.
+/// The next step towards `wanted`: DNS answers with a cluster only once its nodes have received the app (`knowing`), and a cluster loses
+/// the app only after the clients sent to it have gone. `stays` adds to the wanted holders those of the present ones that must wait.
 #[must_use]
 pub fn next(
     app: &AppRow,
@@ -125,7 +127,7 @@ pub fn next(
         .collect();
     let answering = match &wanted {
         everywhere if everywhere.is_everywhere() && ready == *clusters => Holders::EVERYWHERE,
-        // Nobody is ready: as it was is better than nobody at all, and where that is nobody, those who are about to be are.
+        // No cluster is ready: keep the present answers, which is better than none; if there are none, answer with those that will be ready.
         _ if ready.is_empty() => {
             let coming = all(&wanted);
             if coming.is_empty() || clusters.iter().any(old) {
@@ -143,7 +145,7 @@ pub fn next(
     Held { holders, answering }
 }
 
-/// Rendezvous hashing (Thaler and Ravishankar, 1998): each app has an order of all clusters that a change of the others does not change.
+/// Rendezvous hashing (Thaler and Ravishankar, 1998): the rank of a cluster for an app does not depend on the other clusters.
 fn weight(app: &AppName, cluster: &ClusterId) -> [u8; 32] {
     *Digest::of(format!("{app}\n{cluster}").as_bytes()).as_bytes()
 }

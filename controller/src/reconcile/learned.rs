@@ -1,4 +1,4 @@
-//! What nodes measured of functions and stages, brought to a node of speed 1 and put together for the network.
+//! Nodes' measurements of functions and stages, normalized to speed 1 and aggregated over the network.
 
 use std::collections::BTreeMap;
 
@@ -11,24 +11,24 @@ use fdn_scheduling::workflow::Profile;
 
 use super::actual::{robust_mean, served};
 
-/// By what mean run times differ from typical ones, within what is believed.
+/// The accepted range of the ratio between mean and typical run time.
 const RATIOS: std::ops::RangeInclusive<f64> = 0.5..=100.0;
 
-/// What was measured of functions and stages.
+/// The aggregated measurements of functions and stages.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Learned {
     apps: BTreeMap<AppName, OfFunction>,
     stages: BTreeMap<(AppName, StageName), OfFunction>,
 }
 
-/// What was measured of one.
+/// The measurements of one function or stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct OfFunction {
-    /// Run time at speed 1.
+    /// The run time at speed 1.
     work: Millis,
-    /// By what the mean differs from the typical one.
+    /// The ratio of the mean to the typical run time; `None` if it is not known.
     mean_ratio: Option<f64>,
-    /// The size of what comes out.
+    /// The size of the output.
     output: ByteSize,
 }
 
@@ -50,7 +50,7 @@ impl Sums {
         phases: Option<&PhaseTimes>,
     ) {
         let weight = calls as f64;
-        // What is typical, where an agent tells it: outliers are in the ratio of the mean to that.
+        // The typical run time, if the agent reports it: outliers are in the ratio of the mean to it.
         let typical = phases.map(served).filter(|time| *time > Millis::ZERO);
         let execution = typical.unwrap_or(execution).max(Millis::ZERO);
         self.work += execution.get() * speed * weight;
@@ -72,7 +72,7 @@ impl Sums {
 }
 
 impl Learned {
-    /// From what living nodes say.
+    /// Aggregates the reports of living nodes.
     pub(super) fn new(alive: &[&NodeStatus]) -> Self {
         let mut apps: BTreeMap<&AppName, Sums> = BTreeMap::new();
         let mut stages: BTreeMap<(&AppName, &StageName), Sums> = BTreeMap::new();
@@ -107,12 +107,12 @@ impl Learned {
         self.stages.get(&(app.clone(), stage.clone()))
     }
 
-    /// The size of what comes out of a stage, if it has run.
+    /// The measured output size of a stage; `None` if it has not run.
     pub(super) fn output(&self, app: &AppName, stage: &StageName) -> Option<ByteSize> {
         self.stage(app, stage).map(|of| of.output)
     }
 
-    /// What is known of running a stage: measured if calls have been measured, as `expected` otherwise.
+    /// The profile of a stage: measured if there were calls, otherwise `expected`.
     pub(super) fn profile(
         &self,
         app: &AppName,
@@ -120,7 +120,7 @@ impl Learned {
         stage: &Stage,
         expected: Profile,
     ) -> Profile {
-        // Calls are measured for an app as a whole, which tells about a stage only if there is just one.
+        // Calls are measured for the app as a whole, which describes a stage only if it is the only one.
         let is_single = workflow.stages().len() == 1;
         let whole = || self.apps.get(app).filter(|_| is_single);
         let Some(measured) = self.stage(app, &stage.name).or_else(whole) else {

@@ -1,20 +1,21 @@
-//! Drain before remove: a cluster that clients are leaving keeps the app loaded until their old answers have run out.
+//! Drain before remove: a cluster that clients are leaving keeps the app loaded until their old DNS answers have expired.
 //!
-//! DNS answers live on in caches and calls that were begun end where they are; an app that was put aside there with the new plan would meet
-//! both cold. The times are kept in memory: a controller that takes over lets every cluster that is being left wait once more.
+//! DNS answers remain in caches, and calls in progress end where they are; if the app were unloaded together with the new plan, both
+//! would meet a cold start. The times are kept in memory only: a controller that takes over makes every cluster that is being left wait
+//! once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::{AppName, ClusterId, DurationMs, Timestamp};
 
-/// Clusters that apps are leaving, and since when.
+/// By app: the clusters that clients are leaving, and since when.
 #[derive(Debug, Default)]
 pub(super) struct Leaving {
     since: BTreeMap<AppName, BTreeMap<ClusterId, Timestamp>>,
 }
 
 impl Leaving {
-    /// The clusters that shall have the app loaded: those that are `wanted`, and of `present` those that are left since less than `span`.
+    /// The clusters that must have the app loaded: the `wanted` ones, and those of `present` that have been left for less than `span`.
     pub(super) fn primaries(
         &mut self,
         app: &AppName,
@@ -39,7 +40,7 @@ impl Leaving {
         wanted
     }
 
-    /// Forgets apps that are gone.
+    /// Forgets apps that no longer exist.
     pub(super) fn retain(&mut self, there: impl Fn(&AppName) -> bool) {
         self.since.retain(|app, _| there(app));
     }

@@ -1,4 +1,4 @@
-//! How far clusters are from each other: measured between their nodes, else by the distance.
+//! Round trips between clusters: measured between their nodes, else estimated from the distance.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,17 @@ use fdn_core::{ClientPrefix, ClusterId, GeoPoint, Millis, RegionName};
 
 use crate::geo::Links;
 
-/// Round trips that were measured.
+/// The measured round trips.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// From clusters to clients.
+    /// Between clusters and client prefixes.
     pub clients: Vec<(ClientPrefix, ClusterId, Millis)>,
     /// Between clusters.
     pub links: Links,
 }
 
-/// How far all clusters are from each other, in the order of their names: as measured in either direction, its own first, else by the distance.
+/// The round trips between all clusters, in the order of their names: as measured by the first cluster of a pair, else by the second,
+/// else estimated from the distance.
 pub(super) fn links(
     places: &BTreeMap<ClusterId, (RegionName, GeoPoint)>,
     measured: &Links,

@@ -1,10 +1,12 @@
-//! The planner: compares what is with what should be, and writes the difference.
+//! The planner: compares observed with desired state, and writes the difference.
 //!
-//! A pass takes no input: it stores what was heard, reads everything in one snapshot, plans every app with Heu-Orche over the living clusters,
-//! and writes plans and bindings with a new revision, together with the messages about them, only where something changed. Doing it twice
-//! changes nothing. It is woken by a deploy, by demand of a new client, by a node that came, died, drained or changed, and by a timer.
+//! A pass has no input: it stores what was reported, reads everything in one snapshot, plans every app with Heu-Orche over the living
+//! clusters, and writes plans and bindings under a new revision, together with the messages about them, only where something changed. A
+//! repeated pass changes nothing. The planner is woken by a deploy, by demand of a new client, by a node that joined, died, drained or
+//! changed, and by a timer.
 //!
-//! While the view of the nodes is not settled (see [`node_registry`]) apps that have a plan keep it, whatever the nodes seem to be.
+//! While the view of the nodes is not settled (see [`node_registry`]), apps that have a plan keep it, whatever the state of the nodes
+//! appears to be.
 
 pub mod actual;
 pub mod ahead;
@@ -80,12 +82,12 @@ pub use versions::{expected, profile, profile_of, variants_of};
 use world::World;
 use write::{Change, change_write, holders_write, plan_rows};
 
-/// Passes follow each other no faster than this, however often the planner is woken.
+/// The shortest interval between passes, however often the planner is woken.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often it is looked whether authorities, certificates and join tokens have ended.
+/// How often expired authorities, certificates and join tokens are looked for.
 const CERTIFICATES: Duration = Duration::from_secs(600);
 
-/// What a pass reads.
+/// The rows that a pass reads.
 struct Inputs {
     apps: Vec<AppRow>,
     versions: Vec<VersionRow>,
@@ -95,9 +97,9 @@ struct Inputs {
     network: Option<NetworkDesired>,
     admin_state: AdminState,
     clusters: Vec<ClusterRow>,
-    /// Nothing for who does not follow statuses.
+    /// The stage-call addresses of nodes; empty on a controller that does not track reports.
     stage_calls: StageCalls,
-    /// What calls cost now; nothing without a list in force.
+    /// The price list in force; `None` if there is none.
     prices: Option<PriceList>,
 }
 
@@ -113,32 +115,32 @@ impl Inputs {
     }
 }
 
-/// The planner.
+/// The planner of a controller.
 pub struct Planner {
     state: Arc<State>,
     told_rtt_at: Option<Timestamp>,
-    /// When the round trips that other controllers stored were read last, and what is asked was written.
+    /// When stored round trips of other controllers were last read, and (`asked_at`) when the clusters' loads were last written.
     heard_at: Option<Timestamp>,
     asked_at: Option<Timestamp>,
-    /// When demand was last looked through for what is over.
+    /// When demand was last searched for entries to forget.
     forgot_at: Option<Timestamp>,
     told_stage_calls: StageCalls,
     kept_at: Option<Timestamp>,
     complaints: BTreeMap<AppName, String>,
-    /// How much more may be moved for gain, and when that was last counted.
+    /// The bound on moves for a gain, and when it was last refilled.
     moves: Moves,
     filled_at: Option<Timestamp>,
     leaving: Leaving,
-    /// The same of clusters that are not to hold an app any more.
+    /// As `leaving`, for clusters that are to lose an app.
     giving_up: Leaving,
     dwell: Dwell,
-    /// Nothing before the first pass, and while another one plans.
+    /// `None` before the first pass, and while another controller plans.
     failovers: Option<Failovers>,
     recorder: Option<Recorder>,
 }
 
 impl Planner {
-    /// A planner of this controller.
+    /// The planner of this controller.
     #[must_use]
     pub fn new(state: Arc<State>) -> Self {
         let planner = &state.settings.planner;
@@ -214,10 +216,10 @@ impl Planner {
         }
     }
 
-    /// One pass.
+    /// Runs one pass.
     ///
     /// # Errors
-    /// When the store fails. What was written before stays; the next pass goes on from there.
+    /// When the store fails. What was written before stays; the next pass continues from there.
     pub async fn pass(&mut self) -> Result<(), Error> {
         let _timer = self.state.metrics.plans.seconds.start_timer();
         let now = fdn_service::now();
@@ -225,7 +227,7 @@ impl Planner {
         self.hear_others(now).await?;
         let after = lock(&self.state.live).enrolments_after(now);
         let inputs = load(&self.state, true, after).await?;
-        // Only now: had anything failed to be read, they would wait for the next pass.
+        // Taken only now: if reading had failed, they would have to wait for the next pass.
         let new = self.state.statuses.lock().await.take_new();
         let (world, settled, clusters) = {
             let mut live = lock(&self.state.live);
@@ -279,7 +281,7 @@ impl Planner {
         Ok(())
     }
 
-    /// Tells nodes where others take stage calls, when that has changed since this controller told it last.
+    /// Publishes where nodes accept stage calls, if that has changed since this controller last published it.
     async fn tell_stage_calls(&mut self, calls: &StageCalls, now: Timestamp) -> Result<(), Error> {
         if *calls == self.told_stage_calls {
             return Ok(());
@@ -293,7 +295,7 @@ impl Planner {
         Ok(())
     }
 
-    /// Plans every app; returns which prefixes are planned for.
+    /// Plans every app; returns the prefixes that are planned for.
     async fn plan_apps(
         &mut self,
         inputs: &Inputs,
@@ -349,7 +351,7 @@ impl Planner {
         self.store_asked(&passed.asked, now).await?;
         for decided in &passed.apps {
             self.write_app(decided, &clusters, now).await?;
-            // A pass over many apps lets others have the thread.
+            // Yield, so that a pass over many apps does not monopolize the thread.
             tokio::task::yield_now().await;
         }
         let known = passed.known;
@@ -384,7 +386,7 @@ impl Planner {
         state.metrics.plans.made.inc_by(placed.plans.len() as u64);
         self.warn_unplaced(&app.name, &placed.unplaced);
         let planner = &state.settings.planner;
-        // As much longer than answers live as the settings have it.
+        // Longer by as much as the app's answers live longer than the default.
         let longer = app.ttl.map_or(0, |ttl| {
             ttl.as_millis().saturating_sub(planner.ttl.as_millis())
         });
@@ -395,7 +397,7 @@ impl Planner {
         let needed = primaries.union(&placed.ahead).cloned().collect();
         let held = self.holders(app, (&needed, unfit), clusters, now, span);
         if !held.can_serve(&placed.primaries()) {
-            // Clients go there once its nodes know the app: they say so, which wakes the planner.
+            // Clients are sent there once its nodes have received the app; their reports wake the planner.
             return self.write_holders(app, &held, now).await;
         }
         let same = difference.bindings == 0 && !difference.plans && primaries == app.primaries;
@@ -422,13 +424,13 @@ impl Planner {
                 state.outbox_wake.notify_one();
                 info!(app = %app.name, %revision, plans = placed.plans.len(), bindings = difference.bindings, moved = difference.moved, "planned");
             }
-            // Somebody deployed meanwhile; the next pass sees what.
+            // Somebody deployed in the meantime; the next pass will see it.
             None => state.planner_wake.notify_one(),
         }
         Ok(())
     }
 
-    /// Has plans that stay as they are say why they do now, those that said what is over.
+    /// Updates the explanations of unchanged plans whose stated reason no longer applies.
     async fn renew(&mut self, decided: &Decided<'_>, now: Timestamp) -> Result<(), Error> {
         let (app, placed) = (&decided.app.name, &decided.placed);
         let rows = plan_rows(app, placed, decided.app.revision, now)?;
@@ -452,7 +454,7 @@ impl Planner {
         failovers.note(app, placed);
     }
 
-    /// The clusters that shall hold an app from now on, and those of them that clients may be sent to.
+    /// The clusters that must hold an app from now on, and those of them to which clients may be sent.
     fn holders(
         &mut self,
         app: &AppRow,
@@ -473,7 +475,7 @@ impl Planner {
         holders::next(app, wanted, &clusters.all, knowing, stays)
     }
 
-    /// Tells who holds an app, and leaves its plan as it is.
+    /// Publishes the holders of an app, and leaves its plan unchanged.
     async fn write_holders(&self, app: &AppRow, held: &Held, now: Timestamp) -> Result<(), Error> {
         if held.is_of(app) {
             return Ok(());
@@ -492,7 +494,7 @@ impl Planner {
         Ok(())
     }
 
-    /// Says once why an app cannot be placed.
+    /// Logs once why an app cannot be placed.
     fn warn_unplaced(&mut self, app: &AppName, unplaced: &[String]) {
         let Some(reason) = unplaced.first() else {
             if self.complaints.remove(app).is_some() {
@@ -506,7 +508,7 @@ impl Planner {
         }
     }
 
-    /// Makes the next authority in time and forgets what has ended, now and then.
+    /// Creates the next authority in time and deletes what has expired, at intervals.
     async fn keep_certificates(&mut self, now: Timestamp) -> Result<(), Error> {
         if network::since(self.kept_at, now) >= CERTIFICATES {
             authority::keep(&self.state, now).await?;
@@ -533,7 +535,7 @@ impl Planner {
     }
 }
 
-/// Shows what a pass came to in the metrics.
+/// Publishes the results of a pass as metrics.
 fn show(state: &State, world: &World, passed: &Passed<'_>) {
     let metrics = &state.metrics;
     metrics.plans.deferred.inc_by(passed.deferred as u64);
@@ -551,7 +553,7 @@ fn show(state: &State, world: &World, passed: &Passed<'_>) {
     }
 }
 
-/// Reads everything in one snapshot, of enrolments those after a stamp, and what nodes said if `statuses` are followed.
+/// Reads everything in one snapshot: enrolments after a stamp, and node reports if `statuses` is set.
 async fn load(state: &State, statuses: bool, after: u64) -> Result<Inputs, Error> {
     let currency = state.settings.billing.currency;
     let mut tx = state.store.snapshot().await?;
@@ -577,8 +579,8 @@ async fn load(state: &State, statuses: bool, after: u64) -> Result<Inputs, Error
     Ok(inputs)
 }
 
-/// Rows in order of their app, as slices by app. The database's order may differ from ours in the place of the hyphen, but equal names always
-/// stand together.
+/// Groups rows, which are sorted by app, into slices by app. The database's collation may order hyphens differently, but rows with equal
+/// names are always adjacent.
 fn by_app<T>(rows: &[T], key: impl Fn(&T) -> &AppName) -> BTreeMap<&AppName, &[T]> {
     rows.chunk_by(|a, b| key(a) == key(b))
         .filter_map(|chunk| Some((key(chunk.first()?), chunk)))

@@ -1,4 +1,4 @@
-//! What DNS servers are told of the network, and when it is told anew.
+//! The desired state of the network for DNS servers, and when it must be published again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use fdn_core::{ClientPrefix, ClusterId, GatewayWeight, GeoPoint, Millis, Revisio
 use super::node_registry::{NodeRegistry, Seen};
 use crate::geo::ClientTable;
 
-/// The clusters with the gateways that may be answered with. A silent node stays in: DNS servers look after the health of gateways themselves, and
-/// faster. A node that drains, or shall drain although it may not have heard of it, is left out while there is another one.
+/// The clusters with the gateways that DNS may answer with. A silent node is included: DNS servers check the health of gateways
+/// themselves, and faster. A node that drains, or is cordoned even if it may not know yet, is left out as long as there is another one.
 #[must_use]
 pub fn clusters(live: &NodeRegistry) -> Vec<ClusterSpec> {
     let mut nodes: BTreeMap<ClusterId, Vec<&Seen>> = BTreeMap::new();
@@ -43,7 +43,7 @@ pub fn clusters(live: &NodeRegistry) -> Vec<ClusterSpec> {
         .collect()
 }
 
-/// The weights of gateways; nothing if all are usual, which needs no words.
+/// The weights of gateways; empty if all have the default.
 fn weights(serving: &[&&Seen]) -> Vec<GatewayWeight> {
     let weights = serving.iter().map(|seen| seen.status.weight);
     if weights.clone().all(|weight| weight.is_usual()) {
@@ -52,7 +52,7 @@ fn weights(serving: &[&&Seen]) -> Vec<GatewayWeight> {
     weights.collect()
 }
 
-/// The state to tell, or nothing if `told` still holds. Round trips alone are told no more often than every `pause`.
+/// The state to publish; `None` if `told` is still valid. Changes of round trips alone are published no more often than every `pause`.
 #[must_use]
 pub fn next(
     told: Option<&NetworkDesired>,
@@ -79,7 +79,7 @@ pub fn next(
     })
 }
 
-/// A network nobody has told anything about.
+/// The state of a network of which nothing has been published.
 #[must_use]
 pub fn unknown(locations: &[(ClientPrefix, GeoPoint)]) -> NetworkDesired {
     NetworkDesired {
@@ -90,7 +90,7 @@ pub fn unknown(locations: &[(ClientPrefix, GeoPoint)]) -> NetworkDesired {
     }
 }
 
-/// How long ago `last` was; for ever if it never was.
+/// The time since `last`; [`Duration::MAX`] if there is none.
 #[must_use]
 pub fn since(last: Option<Timestamp>, now: Timestamp) -> Duration {
     last.map_or(Duration::MAX, |last| now.since(last))

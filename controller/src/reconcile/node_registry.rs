@@ -1,13 +1,13 @@
-//! What nodes say of themselves, in memory.
+//! The node registry: the latest report of every node, in memory.
 //!
-//! A status arrives every few seconds from every node. It is kept here and written to the store only now and then, or when something
-//! important in it changed, so that a large network does not write all day.
+//! A report arrives every few seconds from every node. It is kept here, and written to the store only at intervals, or when something
+//! important in it changed, so that a large network does not write constantly.
 //!
-//! **Order.** Within a boot the sequence decides. A boot that was replaced by another is remembered for a while; its late statuses are ignored.
+//! **Order.** Within a boot the sequence number decides. A boot that was replaced by another is remembered for a while, and its late
+//! reports are ignored.
 //!
-//! **Silence.** When nothing was heard from any node for a while, the controller or the broker was away, not all nodes at
-//! once. Until every node that is known had the time to speak again the view is *unsettled*, and nobody concludes from it that a node
-//! is gone.
+//! **Silence.** When nothing is heard from any node for a while, the controller or the broker was unavailable, not all nodes at once.
+//! Until every known node has had time to report again, the view is *unsettled*, and no node is considered dead because of it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -24,47 +24,47 @@ use super::rates::Rates;
 use crate::figures::Board;
 use crate::store::node::StatusRow;
 
-/// Boots of a node that were replaced and are remembered.
+/// How many replaced boots of a node are remembered.
 const BOOTS: usize = 4;
 
-/// How often all enrolments are read.
+/// How often all enrolments are read anew.
 const WHOLE: Duration = Duration::from_secs(60);
 
-/// What was concluded from a status.
+/// The effect of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
-    /// It was older than what is known.
+    /// It was older than the known one.
     Stale,
-    /// It was of a node beyond the limit.
+    /// It was from a node beyond the limit on nodes.
     Refused,
-    /// It was of a node that was removed.
+    /// It was from a node that was removed.
     Removed,
-    /// Only load changed.
+    /// Only load has changed.
     Routine,
-    /// Something changed that plans or people depend on.
+    /// Something has changed on which plans or people depend.
     Important,
-    /// Calls of some app take much longer or shorter than a moment ago: plans count with something else than is.
+    /// The run time of some app has changed sharply, so that plans assume wrong values.
     Drifted,
 }
 
-/// One node as it was last heard.
+/// A node with its latest report.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// What it said.
+    /// The latest report.
     pub status: NodeStatus,
-    /// When.
+    /// When it arrived.
     pub at: Timestamp,
-    /// When this was last written to the store.
+    /// When it was last written to the store; `None` if never.
     written: Option<Timestamp>,
-    /// Whether something important waits to be written.
+    /// Whether an important change has not been written yet.
     urgent: bool,
-    /// Whether it was heard since the last silence.
+    /// Whether a report has arrived since the last silence.
     heard: bool,
     replaced: VecDeque<MessageId>,
     rates: Rates,
 }
 
-/// Where a node is reached, by the addresses that it joined with. Ports are its own matter.
+/// The hosts of a node's addresses at enrolment. Its ports may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hosts {
     gateway: IpAddr,
@@ -82,27 +82,27 @@ impl Hosts {
     }
 }
 
-/// What operators said of nodes.
+/// The administrative state of nodes and clusters, as set by operators.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AdminState {
-    /// As of which revision this is.
+    /// The revision of this state.
     pub revision: Revision,
-    /// The stamp of the last enrolment that is not in this; 0 if this is the whole.
+    /// The enrolments are those after this stamp; 0 if they are complete.
     pub after: u64,
-    /// The stamp of the last that is.
+    /// The stamp of the last enrolment included.
     pub stamp: u64,
-    /// Let in with a join token: remembered however long they are silent.
+    /// Nodes that were enrolled with a join token; they are remembered however long they are silent.
     pub enrolled: BTreeMap<NodeId, Hosts>,
-    /// Region and position of the clusters that somebody made: what nodes say of these does not count.
+    /// Region and position of clusters that were created explicitly; what nodes report about these is ignored.
     pub places: BTreeMap<ClusterId, (RegionName, GeoPoint)>,
-    /// To take no new work.
+    /// Nodes that must take no new work.
     pub cordoned: BTreeSet<NodeId>,
-    /// Removed: what they still say is not believed.
+    /// Nodes that were removed; their reports are ignored.
     pub removed: BTreeSet<NodeId>,
 }
 
 impl AdminState {
-    /// Whether a node is reached where it joined. Of a node that did not join nothing is known.
+    /// Whether a node's addresses are those of its enrolment; true for a node without one, of which nothing is known.
     #[must_use]
     pub fn is_at_home(&self, status: &NodeStatus) -> bool {
         let hosts = Hosts::of(status.gateway, status.admin);
@@ -112,23 +112,23 @@ impl AdminState {
     }
 }
 
-/// All nodes as they were last heard.
+/// All nodes with their latest reports.
 #[derive(Debug)]
 pub struct NodeRegistry {
-    /// What all that was said comes to.
+    /// The combined administrative state.
     admin_state: AdminState,
-    /// When all enrolments were read last.
+    /// When all enrolments were last read.
     whole_at: Timestamp,
     nodes: BTreeMap<NodeId, Seen>,
     nodes_max: usize,
     last_heard: Timestamp,
     settles_at: Timestamp,
-    /// When calls were last said to have drifted.
+    /// When drift was last signalled.
     drifted_at: Option<Timestamp>,
     figures: Board,
 }
 
-/// What of a status matters beyond load.
+/// The parts of a report that matter beyond load.
 #[derive(PartialEq)]
 struct Important<'a> {
     boot: MessageId,
@@ -169,7 +169,7 @@ impl<'a> Important<'a> {
 }
 
 impl Seen {
-    /// Whether it was heard within the lifetime of a status.
+    /// Whether the report is younger than the lifetime of a status.
     #[must_use]
     pub fn alive(&self, now: Timestamp) -> bool {
         now.since(self.at) < STATUS_LIFETIME.as_duration()
@@ -185,18 +185,18 @@ impl Seen {
 }
 
 impl NodeRegistry {
-    /// How often an app is called now, on all living nodes together; calls per second.
+    /// The present call rate of an app over all living nodes, per second.
     #[must_use]
     pub fn rate(&self, app: &AppName, now: Timestamp) -> f64 {
         self.alive(now).map(|seen| seen.rates.of(app)).sum()
     }
 
-    /// The same of all apps.
+    /// The present call rates of all apps, per second.
     #[must_use]
     pub fn rates(&self, now: Timestamp) -> BTreeMap<AppName, f64> {
         let mut rates = BTreeMap::<AppName, f64>::new();
         for (app, rate) in self.alive(now).flat_map(|seen| seen.rates.all()) {
-            // Names are looked for before one is copied: there are as many as nodes times apps.
+            // Looked up before the name is cloned: this runs once per node and app.
             match rates.get_mut(app) {
                 Some(sum) => *sum += rate,
                 None => _ = rates.insert(app.clone(), rate),
@@ -205,7 +205,7 @@ impl NodeRegistry {
         rates
     }
 
-    /// The clusters whose living nodes know each app.
+    /// By app: the clusters whose living nodes have received it.
     #[must_use]
     pub fn knowing(&self, now: Timestamp) -> BTreeMap<AppName, BTreeSet<ClusterId>> {
         let mut knowing = BTreeMap::<AppName, BTreeSet<ClusterId>>::new();
@@ -223,7 +223,7 @@ impl NodeRegistry {
         knowing
     }
 
-    /// The view after a start: nodes as they were stored, unsettled until they had the time to speak.
+    /// The registry after a start: nodes as stored, unsettled until they have had time to report.
     #[must_use]
     pub fn new(stored: Vec<StatusRow>, nodes_max: usize, now: Timestamp) -> Self {
         let mut live = Self {
@@ -242,18 +242,18 @@ impl NodeRegistry {
         live
     }
 
-    /// Keeps up to `series` series of what callers saw, from now on.
+    /// Starts to keep metrics of calls, with up to `series` series.
     pub fn keep_figures(&mut self, series: usize) {
         self.figures = Board::new(series);
     }
 
-    /// What callers saw.
+    /// The metrics of calls as callers experienced them.
     #[must_use]
     pub const fn figures(&self) -> &Board {
         &self.figures
     }
 
-    /// Takes a status in.
+    /// Handles a report.
     pub fn observe(&mut self, status: NodeStatus, now: Timestamp) -> Observation {
         if self.admin_state.removed.contains(&status.node) {
             return Observation::Removed;
@@ -303,7 +303,7 @@ impl NodeRegistry {
         }
     }
 
-    /// Takes in what another controller heard and stored.
+    /// Merges a report that another controller received and stored.
     pub fn merge(&mut self, row: StatusRow) {
         if self.admin_state.removed.contains(&row.status.node) {
             return;
@@ -333,24 +333,24 @@ impl NodeRegistry {
         }
     }
 
-    /// A node was let in: from now on it is reached there.
+    /// Records the enrolment of a node, which is from now on reached at these hosts.
     pub fn let_in(&mut self, node: NodeId, hosts: Hosts) {
         self.admin_state.removed.remove(&node);
         self.admin_state.enrolled.insert(node, hosts);
     }
 
-    /// A cluster was made: what nodes say of its place does not count.
+    /// Records the creation of a cluster; what nodes report about its place is ignored from now on.
     pub fn made(&mut self, cluster: ClusterId, place: (RegionName, GeoPoint)) {
         self.admin_state.places.insert(cluster, place);
     }
 
-    /// Up to which stamp enrolments were read.
+    /// The stamp up to which enrolments were read.
     #[must_use]
     pub fn stamp(&self) -> u64 {
         self.admin_state.stamp
     }
 
-    /// After which stamp enrolments are to be read: now and then all, for who was removed long ago is forgotten without a stamp.
+    /// The stamp after which enrolments must be read; at intervals 0, i.e. all, because nodes removed long ago disappear without a new stamp.
     pub fn enrolments_after(&mut self, now: Timestamp) -> u64 {
         if now.since(self.whole_at) < WHOLE {
             return self.admin_state.stamp;
@@ -359,10 +359,10 @@ impl NodeRegistry {
         0
     }
 
-    /// Takes in what operators said; `true` if that changes what DNS servers should be told.
+    /// Applies the administrative state; true if it changes what DNS servers must be told.
     pub fn set_admin_state(&mut self, said: AdminState) -> bool {
         let known = &mut self.admin_state;
-        // A pass that began before a removal must not let the node in again.
+        // A pass that began before a removal must not readmit the node.
         if said.revision < known.revision {
             return false;
         }
@@ -378,8 +378,8 @@ impl NodeRegistry {
         for node in said.enrolled.keys() {
             known.removed.remove(node);
         }
-        // What was read just before a node was let in, or a cluster was made, does not know it, and takes nothing back: whoever leaves is among those
-        // that were removed, for as long as that matters, and no cluster that somebody made ever goes.
+        // A state read just before an enrolment, or the creation of a cluster, does not contain it and must not undo it: nodes that leave are
+        // listed as removed as long as that matters, and explicitly created clusters are never deleted.
         known.enrolled.extend(said.enrolled);
         known.places.extend(said.places);
         known.cordoned = said.cordoned;
@@ -388,31 +388,31 @@ impl NodeRegistry {
         changed
     }
 
-    /// What operators said.
+    /// The administrative state.
     #[must_use]
     pub const fn admin_state(&self) -> &AdminState {
         &self.admin_state
     }
 
-    /// Whether a node is to take no new work, whether or not it has heard of that.
+    /// Whether a node must take no new work, whether or not it knows yet.
     #[must_use]
     pub fn cordoned(&self, node: &NodeId) -> bool {
         self.admin_state.cordoned.contains(node)
     }
 
-    /// Whether a node was heard within the lifetime of a status.
+    /// Whether a node's report is younger than the lifetime of a status.
     #[must_use]
     pub fn is_alive(&self, node: &NodeId, now: Timestamp) -> bool {
         self.nodes.get(node).is_some_and(|seen| seen.alive(now))
     }
 
-    /// One node.
+    /// A node, if it is known.
     #[must_use]
     pub fn node(&self, node: &NodeId) -> Option<&Seen> {
         self.nodes.get(node)
     }
 
-    /// Whether a node that is silent may be taken for dead.
+    /// Whether silent nodes may be considered dead.
     #[must_use]
     pub fn settled(&self, now: Timestamp) -> bool {
         now >= self.settles_at || self.nodes.values().all(|seen| seen.heard)
@@ -423,12 +423,12 @@ impl NodeRegistry {
         self.nodes.values()
     }
 
-    /// Nodes that are alive, by name.
+    /// The living nodes, by name.
     pub fn alive(&self, now: Timestamp) -> impl Iterator<Item = &Seen> {
         self.nodes.values().filter(move |seen| seen.alive(now))
     }
 
-    /// The clusters that have nodes: region and position as who made the cluster said, else as the node heard last says.
+    /// The clusters that have nodes, with region and position: as set at their creation, else as reported by the node heard last.
     #[must_use]
     pub fn clusters(&self) -> BTreeMap<ClusterId, (RegionName, GeoPoint)> {
         let mut order: Vec<&Seen> = self.nodes.values().collect();
@@ -446,7 +446,7 @@ impl NodeRegistry {
             .collect()
     }
 
-    /// Who is alive and who drains: when this changes, plans may have to.
+    /// The living nodes, each with whether it drains: when this changes, plans may have to change.
     #[must_use]
     pub fn vitals(&self, now: Timestamp) -> BTreeSet<(NodeId, bool)> {
         self.alive(now)
@@ -454,7 +454,7 @@ impl NodeRegistry {
             .collect()
     }
 
-    /// What should be written to the store now; from now on it counts as written.
+    /// The reports to be written to the store now; they count as written from then on.
     pub fn take_unwritten(&mut self, now: Timestamp, interval: DurationMs) -> Vec<StatusRow> {
         let mut rows = Vec::new();
         for seen in self.nodes.values_mut() {
@@ -473,7 +473,7 @@ impl NodeRegistry {
         rows
     }
 
-    /// Puts back what could not be written.
+    /// Puts back reports that could not be written.
     pub fn put_back(&mut self, rows: &[StatusRow]) {
         for row in rows {
             if let Some(seen) = self.nodes.get_mut(&row.status.node) {
@@ -482,7 +482,7 @@ impl NodeRegistry {
         }
     }
 
-    /// Nodes that have been silent since before `before` and that nobody let in: those are there until somebody removes them.
+    /// Nodes silent since before `before` that were never enrolled; enrolled ones stay until they are removed.
     #[must_use]
     pub fn silent_since(&self, before: Timestamp) -> Vec<NodeId> {
         self.nodes
@@ -516,16 +516,16 @@ impl Seen {
     }
 }
 
-/// A typical run time that changes by more than this between two statuses is drift: of calls whose times vary as much as their mean does, one such
-/// change in hundreds is chance.
+/// The factor by which a typical run time must change between two reports to count as drift. With run times whose deviation equals their
+/// mean, chance causes such a change once in hundreds of reports.
 const DRIFT: f64 = 2.5;
-/// Drift is said once in so long, for all nodes and apps together: plans are made every few seconds anyhow, and chance must not have them made
-/// without a rest.
+/// The shortest interval between two signals of drift, over all nodes and apps: plans are made every few seconds anyway, and chance must
+/// not keep the planner busy.
 const DRIFT_PAUSE: Duration = Duration::from_secs(5);
-/// Calls between two statuses below which a change says little.
+/// The number of calls between two reports below which a change says little.
 const DRIFT_CALLS: u64 = 10;
 
-/// Whether calls of some app take much longer or shorter than they did. Apps of equal statuses stand in the same order.
+/// Whether the run time of some app has changed by more than [`DRIFT`]. Reports of one boot list apps in the same order.
 fn drifted(before: &NodeStatus, after: &NodeStatus) -> bool {
     let both = before.apps.iter().zip(&after.apps);
     both.filter(|(old, new)| old.app == new.app)

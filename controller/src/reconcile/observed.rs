@@ -1,4 +1,4 @@
-//! What controllers hear is written down and read by the others: each hears a part of all reports, one of them plans.
+//! Observations shared among controllers: each receives some of all reports and stores them; one of them plans.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,19 +21,19 @@ use crate::store::node::node_observe;
 use crate::store::rtt::{link_delete, link_list, link_upsert, rtt_delete, rtt_list, rtt_upsert};
 use crate::store::{StoreError, in_transaction};
 
-/// Clocks of controllers differ by less; what others wrote within it is read again.
+/// The largest difference of controllers' clocks; what others wrote within it is read again.
 const CLOCKS: Duration = Duration::from_secs(15);
-/// How often demand is looked through for what is over.
+/// How often demand is searched for entries to forget.
 const FORGET: Duration = Duration::from_secs(10);
 
 impl Planner {
-    /// What is left to do while another controller plans: to store what this one heard, and to know what the others did.
+    /// The work of a controller while another one plans: it stores its own observations, and reads those of the others.
     ///
     /// # Errors
     /// When the store fails.
     pub async fn follow(&mut self) -> Result<(), Error> {
         let now = fdn_service::now();
-        // Whoever plans now writes others.
+        // The controller that plans writes new ones.
         self.failovers = None;
         self.store_observed(now).await?;
         self.hear_others(now).await?;
@@ -53,13 +53,13 @@ impl Planner {
         drop(live);
         let known = known.into_iter().map(|row| (row.app, row.prefix)).collect();
         lock(&self.state.demand).set_known(known);
-        // Whoever plans learns; what this one learnt while it did grows old.
+        // Corrections are learnt by the controller that plans; those from this one's own time as planner are outdated.
         lock(&self.state.learner).retain(|_| false);
         *lock(&self.state.asked) = asked.into_iter().map(asks).collect();
         Ok(())
     }
 
-    /// Stores what was heard since the last pass.
+    /// Stores the observations since the last pass.
     pub(super) async fn store_observed(&self, now: Timestamp) -> Result<(), Error> {
         let state = &self.state;
         let statuses =
@@ -94,14 +94,14 @@ impl Planner {
             Ok(())
         });
         if written.is_err() {
-            // Round trips are written again when they are measured again.
+            // Round trips are not put back: they will be measured again.
             lock(&state.live).put_back(&statuses);
             lock(&state.demand).put_back(demand);
         }
         Ok(written?)
     }
 
-    /// Forgets, now and then, who asked and is planned for no more: so many stay of each app as may have bindings.
+    /// Forgets, at intervals, prefixes that are no longer planned for; each app keeps at most as many as it may have bindings.
     pub(super) async fn forget_demand(
         &mut self,
         demand: &[DemandRow],
@@ -129,7 +129,7 @@ impl Planner {
         Ok(())
     }
 
-    /// Takes in what other controllers made of the round trips that they heard, now and then.
+    /// Reads, at intervals, the round trips that other controllers stored.
     pub(super) async fn hear_others(&mut self, now: Timestamp) -> Result<(), Error> {
         let state = &self.state;
         if since(self.heard_at, now) < state.settings.geo.rtt_interval.as_duration() {
@@ -157,7 +157,7 @@ impl Planner {
         Ok(())
     }
 
-    /// Keeps what the plans ask of the clusters for controllers that do not plan, now and then.
+    /// Stores, at intervals, the clusters' loads under the plans, for controllers that do not plan.
     pub(super) async fn store_asked(
         &mut self,
         asked: &BTreeMap<ClusterId, Asked>,
@@ -184,7 +184,7 @@ fn row((cluster, asked): (&ClusterId, &Asked)) -> AskedRow {
     }
 }
 
-/// A world counts it by the slots that its clusters have.
+/// The slots are added by a world, which knows those of its clusters.
 fn asks(row: AskedRow) -> (ClusterId, Asked) {
     let asked = Asked {
         load: Load::of_slots(0).asking(row.erlangs, row.runs),

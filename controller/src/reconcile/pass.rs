@@ -1,5 +1,5 @@
-//! What a pass computes: from the rows that were read to what should be, and how that differs. No clock, no I/O; it is what `fdn-bench plan`
-//! measures.
+//! The computation of a pass: from the rows that were read to the desired state, and the difference. No clock, no I/O; this is what
+//! `fdn-bench plan` measures.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -28,89 +28,89 @@ use crate::store::demand::DemandRow;
 use crate::store::plan::PlanRow;
 use crate::store::version::VersionRow;
 
-/// What a pass reads of apps. Rows of one app stand together.
+/// The rows of apps that a pass reads. Rows of one app are adjacent.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
     /// The apps.
     pub apps: &'a [AppRow],
     /// The versions that they run.
     pub versions: &'a [VersionRow],
-    /// Their plans.
+    /// Their present plans.
     pub plans: &'a [PlanRow],
-    /// Where their clients are sent.
+    /// Their present bindings.
     pub bindings: &'a [BindingRow],
-    /// Who asked for them.
+    /// The demand for them.
     pub demand: &'a [DemandRow],
 }
 
-/// By what a pass goes.
+/// The parameters of a pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Course {
-    /// Bindings of one app at most.
+    /// The most bindings of one app.
     pub limit: usize,
-    /// What asked so long ago counts half.
+    /// The half-life of demand.
     pub memory: DurationMs,
-    /// Whether who is silent may be taken for dead: if not, what has a plan keeps it.
+    /// Whether silent nodes may be considered dead; if not, apps keep their plans.
     pub settled: bool,
-    /// Now.
+    /// The time of the pass.
     pub now: Timestamp,
 }
 
-/// What is remembered from pass to pass.
+/// State that is carried over from pass to pass.
 #[derive(Debug)]
 pub struct Past<'a> {
-    /// What may be moved for a gain.
+    /// The bound on moves for a gain.
     pub moves: &'a mut Moves,
-    /// Who was, lately.
+    /// Groups that were moved recently.
     pub dwell: &'a mut Dwell,
     /// Plans that were made for a failover.
     pub failovers: &'a Failovers,
-    /// What calls took; locked only to learn and to read, since requests read it too.
+    /// The learnt corrections; locked only to learn and to read, since requests read them too.
     pub learner: &'a Mutex<Learner>,
-    /// Where the pass is written as a record ([`fdn_scheduling::record`]), if it is kept.
+    /// The buffer for the record of the pass ([`fdn_scheduling::record`]); `None` if none is kept.
     pub record: Option<&'a mut Vec<u8>>,
 }
 
-/// An app as it was and as it should be.
+/// The present and the desired state of an app.
 #[derive(Debug)]
 pub struct Decided<'a> {
-    /// The app.
+    /// The app's row.
     pub app: &'a AppRow,
-    /// What was, by group and prefix.
+    /// The present plans and bindings, by group and prefix.
     pub before: Before<'a>,
-    /// Its bindings as they are stored.
+    /// The present bindings as stored.
     pub stored: &'a [BindingRow],
-    /// What should be.
+    /// The desired plans and bindings.
     pub placed: Placed,
-    /// How the two differ.
+    /// The difference between the two.
     pub difference: Difference,
-    /// The forms that clusters are to serve.
+    /// The forms that clusters must serve.
     pub forms: FormChoices,
     /// The clusters that cannot hold it ([`holders::unfit`]).
     pub unfit: BTreeSet<ClusterId>,
 }
 
-/// What a pass came to.
+/// The result of a pass.
 #[derive(Debug)]
 pub struct Passed<'a> {
     /// The apps that were planned.
     pub apps: Vec<Decided<'a>>,
-    /// The prefixes that asked, whatever became of them.
+    /// The prefixes with demand, whether they were planned for or not.
     pub known: BTreeSet<(AppName, ClientPrefix)>,
-    /// What is asked of each cluster now.
+    /// The load and memory need of each cluster under the plans.
     pub asked: BTreeMap<ClusterId, Asked>,
-    /// Groups that would move for a gain but for the bound on moves.
+    /// Groups whose move for a gain was deferred by the bound on moves.
     pub deferred: usize,
     /// Groups that no cluster can take.
     pub unplaced: usize,
-    /// How predictions fared.
+    /// The accuracy of predictions.
     pub learnt: Learnt,
 }
 
-/// Plans every app. `rate` says how often one is called a second.
+/// Plans every app. `rate` gives the call rate of an app, per second.
 ///
 /// # Errors
-/// When a profile or a distance is no length of time.
+/// When a profile's time or a distance is negative or not finite.
 pub fn pass<'a>(
     world: &World,
     rows: Rows<'a>,
@@ -219,7 +219,7 @@ pub fn pass<'a>(
     })
 }
 
-/// What is known of each app.
+/// The profiles of each app.
 fn known_of(
     world: &World,
     apps: &[AppRow],
@@ -235,7 +235,7 @@ fn known_of(
         .collect()
 }
 
-/// The forms that clusters are to serve of each app.
+/// The forms that clusters must serve, for each app.
 fn choices(
     world: &World,
     (apps, known): (&[AppRow], &[(Workflow, Profiles, Serving)]),
@@ -244,7 +244,7 @@ fn choices(
 ) -> Vec<FormChoices> {
     let all = apps.iter().zip(known).zip(decided);
     all.map(|((app, known), decided)| match decided {
-        // Whoever is silent may be there all the same.
+        // Silent nodes may still be alive.
         Some(_) if !settled => app.forms.clone(),
         Some(decided) => decided.choices(world, &known.0, &app.forms),
         None => FormChoices::new(),

@@ -1,8 +1,8 @@
-//! What a pass would plan for an app that is not there yet, or is to become another: the same code over the same rows, and nothing is written.
+//! What a pass would plan for an app that does not exist yet or is to change: the same code over the same rows, without writing anything.
 //!
-//! All other apps stay where they are and take what they ask for from the clusters; the app in question is placed against them. If changes of the
-//! network are asked about, all apps are planned from where they are, as passes would after them: the bound on moves and dwell times put off, and do
-//! not prevent.
+//! All other apps stay where they are and load the clusters; the app in question is placed against them. If hypothetical changes of the
+//! network are given, all apps are planned from their present placement, as later passes would: the bound on moves and dwell times are
+//! ignored, since they delay moves but do not prevent them.
 
 use std::collections::BTreeMap;
 
@@ -27,63 +27,63 @@ use crate::store::app::AppRow;
 
 /// What is to be placed.
 pub struct Wish<'a> {
-    /// Its name, if it has one: its own row, measurements and demand are looked at then.
+    /// The app's name, if it exists: its row, measurements and demand are then used.
     pub app: Option<&'a AppName>,
-    /// What it runs.
+    /// The workflow to run.
     pub workflow: Workflow,
-    /// Whether that is something else than what it runs now.
+    /// Whether it differs from the one that runs now.
     pub replaces: bool,
-    /// What is expected of running a stage; nothing where the stage's deployed version knows.
+    /// The expected profile of a stage; `None` to use that of the stage's deployed version.
     pub expected: &'a dyn Fn(&Stage) -> Option<Profile>,
-    /// The forms of a function that it is to run; those of the stages' deployed versions, if absent.
+    /// The forms of its function; `None` to use those of the stages' deployed versions.
     pub variants: Option<Variants>,
-    /// What was asked for instead of what is expected or was measured.
+    /// Overrides of the expected or measured profile.
     pub over: &'a dyn Fn(Profile) -> Profile,
-    /// Its clients; those that asked lately, if empty.
+    /// The clients; empty to use those with recent demand.
     pub clients: Vec<ClientPrefix>,
-    /// Calls per second; as many as there are now, if absent.
+    /// The call rate per second; `None` to use the present one.
     pub rate: Option<f64>,
-    /// Changes of the network: all apps are planned as if they had happened, from where they are.
+    /// Hypothetical changes of the network: all apps are planned as if they had happened.
     pub what_if: &'a [WhatIf],
 }
 
-/// What was found.
+/// The result of a preview.
 pub struct Preview {
-    /// Plans and bindings.
+    /// The plans and bindings.
     pub placed: Placed,
-    /// Calls per second that were counted with.
+    /// The call rate that was assumed, per second.
     pub rate: f64,
-    /// What was known of running the stages.
+    /// The profiles of the stages that were used.
     pub profiles: Profiles,
-    /// The time of a call of each stage where calls of it would run: a mean over the clients, by how much they ask. Of a stage that nobody's
-    /// calls come to, as on a node of speed 1.
+    /// The run time of a call of each stage where it would run: the mean over the clients, weighted by demand. For a stage without
+    /// calls, the run time on a node of speed 1.
     pub times: BTreeMap<StageName, Millis>,
-    /// What the changes that were asked about come to.
+    /// The effects of the hypothetical changes; `None` if there were none.
     pub changed: Option<Changed>,
-    /// What each form comes to in each cluster.
+    /// The evaluation of each form in each cluster.
     pub forms: Vec<FormTerms>,
 }
 
-/// What changes of the network come to.
+/// The effects of hypothetical changes.
 #[derive(Debug, Default)]
 pub struct Changed {
-    /// Plans and bindings of the app without them.
+    /// The app's plans and bindings without them.
     pub before: Placed,
-    /// Clients of other apps that would be sent elsewhere.
+    /// The number of clients of other apps that would be sent elsewhere.
     pub others_moved: usize,
-    /// Groups of other apps that no cluster could take.
+    /// The number of groups of other apps that no cluster could take.
     pub others_unplaced: usize,
 }
 
 /// Places an app as the next pass would.
 ///
 /// # Errors
-/// When the store fails, or a length of time is none.
+/// When the store fails, or a time is negative or not finite.
 pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<Preview, Error> {
     let known = lock(&state.live).stamp();
     let inputs = load(state, false, known).await?;
     let real = state.world(now);
-    // What is known of running things stays known when nodes are thought away.
+    // Measurements of functions stay valid when nodes are assumed away.
     let world = state.world_if(wish.what_if, now)?.knowing(&real);
     let world = world.with_prices(inputs.prices.clone());
     let real = real.with_prices(inputs.prices.clone());
@@ -113,7 +113,7 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
         named => Wanted::alike(named.iter().copied(), 1.0),
     };
     let weights: BTreeMap<ClientPrefix, f64> = demand.all.iter().copied().collect();
-    // Another function under the name of an app that is there differs in other ways.
+    // Corrections do not apply to another function under the name of an existing app.
     let learnt = wish.app.filter(|_| !wish.replaces);
     let factors_in = |world: &World| {
         learnt.map_or_else(Factors::default, |app| {
@@ -130,7 +130,7 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
     let nothing = FormChoices::new();
     let asking = asking(row, (&workflow, &variants), &nothing, rate);
     let forms_in = |world: &World| decide(world, &lock(&state.learner), &asking, now);
-    // Clients that are named are all that is asked about; places that are known would be planned for besides.
+    // Given clients are all that is asked about; otherwise known places would be planned for as well.
     let limit = match wish.clients.len() {
         0 => state.settings.planner.bindings_per_app as usize,
         named => named,
@@ -161,7 +161,8 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
     let changed = match wish.what_if {
         [] => None,
         _ => {
-            // Where clients are now: nobody moves for a gain. Others would go on moving without any change, which is none of its doing.
+            // At the clients' present clusters: nobody moves for a gain. Others would move even without the change, which
+            // must not be attributed to it.
             let (before, _) = placed_in(&real, Moves::none())?;
             let (_, anyhow) = placed_in(&real, Moves::unlimited())?;
             let both = elsewhere.iter().zip(&anyhow);
@@ -184,14 +185,14 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
     })
 }
 
-/// What is known of running an app's stages, with what was asked for instead.
+/// The profiles of an app's stages, with the overrides applied.
 fn profiles_of(
     wish: &Wish<'_>,
     real: &World,
     workflow: &Workflow,
     known: impl Fn(&Stage) -> Profile,
 ) -> Profiles {
-    // Another function under the name of an app that is there takes another time.
+    // Measurements do not apply to another function under the name of an existing app.
     let measured: Profiles = match wish.app {
         Some(app) if !wish.replaces => real.profiles(app, workflow, known),
         _ => {
@@ -207,7 +208,7 @@ fn profiles_of(
         .collect()
 }
 
-/// How forms of an app are asked for: of its row, if its past is looked at.
+/// The input for choosing the app's forms: from its row, if its history is used.
 fn asking<'a>(
     row: Option<&'a AppRow>,
     (workflow, variants): (&'a Workflow, &'a Variants),
@@ -224,7 +225,7 @@ fn asking<'a>(
     }
 }
 
-/// By what prefixes that asked are told apart.
+/// The criteria by which prefixes with demand are ranked.
 pub(super) fn measure<'a>(state: &State, world: &'a World, now: Timestamp) -> Measure<'a> {
     Measure {
         called: world.called(),
@@ -234,7 +235,7 @@ pub(super) fn measure<'a>(state: &State, world: &'a World, now: Timestamp) -> Me
     }
 }
 
-/// The plans and bindings of an app.
+/// The present plans and bindings of an app.
 fn before_of<'a>(inputs: &'a Inputs, app: &AppName) -> Before<'a> {
     let (plans, bindings) = (
         by_app(&inputs.plans, |p| &p.app),
@@ -246,7 +247,7 @@ fn before_of<'a>(inputs: &'a Inputs, app: &AppName) -> Before<'a> {
     )
 }
 
-/// The clients that two plannings of an app send to different clusters.
+/// The number of clients that two placements of an app send to different clusters.
 fn apart(one: &Placed, other: &Placed) -> usize {
     let there = |prefix: &ClientPrefix| other.bindings.get(prefix).map(|(cluster, _)| cluster);
     let all = one.bindings.iter();
@@ -254,7 +255,7 @@ fn apart(one: &Placed, other: &Placed) -> usize {
         .count()
 }
 
-/// How long calls of each stage take where they would run.
+/// The run time of calls of each stage where they would run.
 fn times(
     world: &World,
     (workflow, profiles, factors): (&Workflow, &Profiles, &Factors),
@@ -262,7 +263,7 @@ fn times(
     weights: &BTreeMap<ClientPrefix, f64>,
 ) -> BTreeMap<StageName, Millis> {
     let weight = |prefix: &ClientPrefix| weights.get(prefix).copied().unwrap_or(0.0);
-    // Without any demand all clients count alike.
+    // Without any demand all clients have equal weight.
     let whole: f64 = placed.bindings.keys().map(weight).sum();
     let mut parts: BTreeMap<&str, f64> = BTreeMap::new();
     for (prefix, (_, group)) in &placed.bindings {
@@ -278,7 +279,7 @@ fn times(
         };
         let (mut sum, mut whole) = (0.0, 0.0);
         for (group, plan) in &placed.plans {
-            // A plan for a client nobody knows has no binding, and is then the only one.
+            // A plan for an unknown client has no binding, and is then the only one.
             let part = parts.get(group.as_str()).copied().unwrap_or(0.0);
             let part = if parts.is_empty() { 1.0 } else { part };
             let cluster = plan.stages.get(stage).map(|id| world.index_of(id));
@@ -300,7 +301,7 @@ fn times(
         .collect()
 }
 
-/// Places an app against all others, which stay where they are or not: its plans, and those of the others that do not stay.
+/// Places an app against all others, which either stay or are planned as well; returns its plans, and those of the others that were planned.
 fn place_beside<'a>(
     state: &State,
     (world, inputs, others): (&World, &'a Inputs, &[&'a AppRow]),

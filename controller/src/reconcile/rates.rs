@@ -1,22 +1,22 @@
-//! How often each app is called on a node, from the counts in its statuses.
+//! The call rate of each app on a node, from the counts in its reports.
 
 use std::collections::BTreeMap;
 
 use fdn_core::message::AppObserved;
 use fdn_core::{AppName, Timestamp};
 
-/// The time in which a change of the rate is believed by more than half, in seconds. Long enough that a status more or less moves nobody, short
-/// enough that a rush is planned for within a minute.
+/// The time constant of the smoothing, in seconds: after it, a change of the rate is reflected by more than half. Long enough that a
+/// single report moves nobody, short enough that a surge is planned for within a minute.
 const MEMORY: f64 = 30.0;
 
-/// Calls per second of each app on one node, smoothed.
+/// The smoothed call rate of each app on one node, per second.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Rates {
     rates: BTreeMap<AppName, f64>,
 }
 
 impl Rates {
-    /// A status came `now`, after the one of `then`, in the same life of the node.
+    /// Takes a report that came at `now` into account, after one of `then` in the same boot of the node.
     pub(super) fn observe(
         &mut self,
         before: &[AppObserved],
@@ -35,7 +35,7 @@ impl Rates {
         let weight = elapsed / (elapsed + MEMORY);
         let mut rates = BTreeMap::new();
         for app in after {
-            // One that was not there before has all its calls from the time between.
+            // An app that was not in the last report received all its calls since.
             let calls = app
                 .invocations
                 .saturating_sub(counts.get(&app.app).copied().unwrap_or(0));
@@ -46,12 +46,12 @@ impl Rates {
         self.rates = rates;
     }
 
-    /// Calls per second of all apps.
+    /// The call rates of all apps, per second.
     pub(super) fn all(&self) -> impl Iterator<Item = (&AppName, f64)> {
         self.rates.iter().map(|(app, rate)| (app, *rate))
     }
 
-    /// Calls per second of an app.
+    /// The call rate of an app, per second; 0 if it is not known.
     #[must_use]
     pub(super) fn of(&self, app: &AppName) -> f64 {
         self.rates.get(app).copied().unwrap_or(0.0)

@@ -1,8 +1,9 @@
-//! Why plans are as they are, and for how long that is said.
+//! The explanations of plans, and how long they remain valid.
 //!
-//! A plan that stays as it is keeps the explanation with which it was made: to write all of them anew with every pass would be most of what is written.
-//! One that was made because a cluster could not take the work any more would so go on saying that a cluster does not answer long after it answers
-//! again. Such plans are remembered, and explained anew once what kept the work out is over and they stay all the same. Their revision stays.
+//! An unchanged plan keeps the explanation with which it was made, since rewriting all explanations in every pass would be most of what
+//! is written. A plan that was made because a cluster could not take the work would thus claim that the cluster does not respond long
+//! after it does again. Such plans are remembered, and explained anew once the original obstacle is gone and they stay nevertheless.
+//! Their revision is unchanged.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::place::Placed;
 use super::world::Steering;
 
-/// Clusters that an explanation names, the best first: with many clusters and groups they would be most of the database.
+/// How many clusters an explanation lists, the best first: with many clusters and groups they would otherwise be most of the database.
 const CANDIDATES: usize = 8;
 
 /// A cluster that clients left because it could not take the work.
@@ -24,12 +25,12 @@ const CANDIDATES: usize = 8;
 pub struct Failover {
     /// The cluster.
     pub from: ClusterId,
-    /// What kept the work out, in words.
+    /// What excluded the work, in words.
     pub why: String,
 }
 
 impl Failover {
-    /// The one that a decision was made for, if it was.
+    /// The failover for which a decision was made; `None` if it had another reason.
     #[must_use]
     pub fn of(reason: &Reason) -> Option<Self> {
         match reason {
@@ -41,7 +42,7 @@ impl Failover {
         }
     }
 
-    /// Whether the cluster did not answer and does not: then nothing need be computed.
+    /// Whether the cluster was down and still is; then nothing need be computed.
     fn is_down(&self, problem: &Problem<'_>) -> bool {
         let found = problem.cluster_index(&self.from);
         let cluster = found.and_then(|found| problem.clusters().get(found.get()));
@@ -49,31 +50,31 @@ impl Failover {
         is_down && self.why == Exclusion::Down.to_string()
     }
 
-    /// Whether the same still keeps the work out, by the rows of all clusters. What keeps a cluster out beside that is another matter.
+    /// Whether the original exclusion still applies, judged by the rows of all clusters. Other exclusions do not count.
     fn lasts(&self, rows: &[Candidate]) -> bool {
         let mut rows = rows.iter().filter(|row| row.cluster == self.from);
         rows.next().is_none_or(|row| {
             let excluded = row.excluded.as_deref();
-            // Rows say after it what nodes say of their failure.
+            // Rows append what nodes report about their failure.
             excluded.is_some_and(|why| why.starts_with(&self.why))
         })
     }
 }
 
-/// Why a plan is as it is, as it is kept with it.
+/// The explanation of a plan, as stored with it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlanExplanation {
-    /// Why.
+    /// The reason, in words.
     pub reason: String,
-    /// Every cluster with its terms.
+    /// The clusters with the terms of their evaluation.
     pub candidates: Vec<Candidate>,
-    /// The cluster that clients left for it, if they had to.
+    /// The failover for which the plan was made, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failover: Option<Failover>,
 }
 
 impl PlanExplanation {
-    /// Of what was decided.
+    /// The explanation of a decision.
     pub(super) fn of(steering: Steering, verdict: Verdict) -> Self {
         Self {
             reason: match verdict {
@@ -88,7 +89,8 @@ impl PlanExplanation {
         }
     }
 
-    /// Of a plan that stays as it is and was made for a failover: nothing as long as what led to it lasts, or its clients are only kept for now.
+    /// The new explanation of an unchanged plan that was made for a failover; `None` as long as its cause lasts, or its clients are
+    /// kept only for the moment.
     pub(super) fn renewed(
         failover: &Failover,
         (verdict, problem): (Verdict, &Problem<'_>),
@@ -107,13 +109,13 @@ impl PlanExplanation {
 /// The plans of one app that were made for a failover, by group.
 pub type OfApp = BTreeMap<String, Failover>;
 
-/// The plans that were made for a failover and say so. As many as plans at most.
+/// All plans that were made for a failover and say so; at most as many as there are plans.
 #[derive(Debug, Default)]
 pub struct Failovers(BTreeMap<AppName, OfApp>);
 
 impl Failovers {
-    /// From the explanations that are kept with plans, as JSON, by app and group. One that cannot be read is passed over: whoever asks for it is told, and
-    /// planning does not depend on it.
+    /// From the explanations stored with plans, as JSON, by app and group. An unreadable one is skipped: readers of the explanation
+    /// get the error, and planning does not depend on it.
     #[must_use]
     pub fn from_rows(rows: impl IntoIterator<Item = (AppName, String, String)>) -> Self {
         let mut all = Self::default();
@@ -126,13 +128,13 @@ impl Failovers {
         all
     }
 
-    /// Those of an app.
+    /// The failover plans of an app; `None` if there are none.
     #[must_use]
     pub fn of(&self, app: &AppName) -> Option<&OfApp> {
         self.0.get(app)
     }
 
-    /// What was planned for an app is written.
+    /// Updates the failover plans after an app's new plans were written.
     pub fn note(&mut self, app: &AppName, placed: &Placed) {
         let mut of_app = self.0.remove(app).unwrap_or_default();
         of_app.retain(|group, _| placed.plans.contains_key(group));
@@ -148,7 +150,7 @@ impl Failovers {
         }
     }
 
-    /// Forgets the apps that are gone.
+    /// Forgets apps that no longer exist.
     pub fn retain(&mut self, is_there: impl Fn(&AppName) -> bool) {
         self.0.retain(|app, _| is_there(app));
     }

@@ -1,10 +1,10 @@
-//! What a pass read and decided, put down while it is made.
+//! Records the inputs and decisions of a pass while it runs.
 
 use fdn_core::Timestamp;
 use fdn_scheduling::compete::{Competition, Moves, Outcome, Pass};
 use fdn_scheduling::record::{Decisions, Made};
 
-/// Where a pass is written.
+/// The recording of a pass.
 #[derive(Debug)]
 pub struct Tape<'a> {
     now: Timestamp,
@@ -14,7 +14,7 @@ pub struct Tape<'a> {
 }
 
 impl<'a> Tape<'a> {
-    /// A pass at `now` over these apps, in their order, is written as a record.
+    /// Records a pass at `now` over these apps, in their order, into a buffer.
     #[must_use]
     pub const fn new(now: Timestamp, apps: &'a [&'a str], into: &'a mut Vec<u8>) -> Self {
         Self {
@@ -25,12 +25,13 @@ impl<'a> Tape<'a> {
         }
     }
 
-    /// What was decided for an offer.
+    /// Records the decision about an offer.
     pub(super) fn note(&mut self, at: usize, outcome: &Outcome) {
         self.outcomes.push((at, outcome.clone()));
     }
 
-    /// The pass has ended: the names of the groups of settled offers, then of the others; the bucket of moves before and after.
+    /// Writes the record at the end of the pass; takes the names of the groups, of settled offers and then of the others, and the
+    /// bucket of moves before and after.
     pub(super) fn write(
         &mut self,
         pass: &Pass<'_>,

@@ -1,9 +1,9 @@
-//! Records of planning passes on the disk, for `fdn sim replay`: what a pass read and what it decided ([`fdn_scheduling::record`]).
+//! Records of planning passes on disk, for `fdn sim replay`: inputs and decisions ([`fdn_scheduling::record`]).
 //!
-//! A thread of its own compresses and writes them, so that no pass waits for a disk. What it has no time for is left out and counted, and so is
-//! what cannot be written: planning goes on whatever becomes of the disk. A segment is a file of gzip members, each a whole record with its check
-//! sum, so that what is behind a torn or damaged one can be read. All segments together stay within `planner.record_bytes`; the oldest make room.
-//! Nothing is synced: after a loss of power the last records may be missing.
+//! A dedicated thread compresses and writes them, so that no pass waits for a disk. Records for which it has no time are dropped and
+//! counted, and so are those that cannot be written: planning never depends on the disk. A segment is a file of gzip members, each a
+//! complete record with its checksum, so that records after a torn or damaged one remain readable. All segments together stay within
+//! `planner.record_bytes`; the oldest are deleted. Nothing is synced: after a power failure the last records may be missing.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -20,12 +20,12 @@ use tracing::{info, warn};
 use crate::metrics::RecordMetrics;
 use crate::settings::PlannerSettings;
 
-/// Records that wait for the disk.
+/// How many records may wait for the disk.
 const WAITING: usize = 8;
-/// The room is shared by about so many segments: so much of it is given up at a time.
+/// The number of segments into which the space is divided: the unit in which it is reclaimed.
 const SEGMENTS: u64 = 16;
 
-/// Who records passes.
+/// The recorder of passes.
 pub(super) struct Recorder {
     sender: Option<SyncSender<Vec<u8>>>,
     thread: Option<JoinHandle<()>>,
@@ -33,7 +33,7 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// One for the folder that the settings name, if they do.
+    /// A recorder for the folder in the settings; `None` if there is none.
     pub(super) fn new(settings: &PlannerSettings, metrics: &RecordMetrics) -> Option<Self> {
         let path = settings.record.clone()?;
         let mut folder = Folder::new(path, settings.record_bytes.as_bytes(), metrics.clone());
@@ -53,7 +53,7 @@ impl Recorder {
         }
     }
 
-    /// Hands a record over.
+    /// Hands a record over to the thread; drops and counts it if the thread is behind.
     pub(super) fn keep(&self, record: Vec<u8>) {
         let sender = self.sender.as_ref();
         if sender.is_none_or(|sender| sender.try_send(record).is_err()) {
@@ -63,7 +63,7 @@ impl Recorder {
 }
 
 impl Drop for Recorder {
-    /// Waits for the few records that were handed over: the process may end next.
+    /// Waits until the records handed over are written, since the process may end next.
     fn drop(&mut self) {
         self.sender = None;
         if let Some(thread) = self.thread.take()
@@ -80,11 +80,11 @@ struct Segment {
     bytes: u64,
 }
 
-/// The segments.
+/// The folder of segments.
 struct Folder {
     path: PathBuf,
     limit: u64,
-    /// Those that are there, the oldest first, the one that is written last.
+    /// The existing segments, the oldest first; the one being written is the last.
     segments: VecDeque<Segment>,
     open: Option<File>,
     failing: bool,
@@ -149,7 +149,7 @@ impl Folder {
             return Err(io::Error::other("no segment is open"));
         };
         if let Err(error) = file.write_all(&packed) {
-            // What stands there of it is skipped by readers, if this fails too.
+            // If this fails too, readers skip the incomplete record.
             let _ = file.set_len(last.bytes);
             return Err(error);
         }
@@ -157,7 +157,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Begins a segment, behind all that are there.
+    /// Begins a new segment after all existing ones.
     fn begin(&mut self) -> io::Result<()> {
         self.open = None;
         fs::create_dir_all(&self.path)?;
@@ -183,7 +183,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Removes the oldest until so much more fits.
+    /// Deletes the oldest segments until `bytes` more fit.
     fn make_room(&mut self, bytes: u64) -> io::Result<()> {
         while self.segments.len() > 1 && self.bytes() + bytes > self.limit {
             let Some(oldest) = self.segments.front() else {

@@ -1,10 +1,10 @@
-//! Where the stages of an app can run, as the nodes tell: who has what they run in, and how far each is with the app.
+//! Where the stages of an app can run, as reported by nodes: who has the runtime, and how far each is in serving the app.
 //!
-//! A cluster is as far as the farthest of its nodes that take work: its gateways hand calls to that one. A cluster without a node that runs the
-//! function's kind, or whose nodes all failed to make it ready, is barred. One that is still making it ready is barred to clients that are
-//! served elsewhere, and to new ones as long as any other cluster serves it: nobody is sent where calls would wait for an artifact. One whose nodes have
-//! not the GPU memory that an instance takes, used or not, is barred for that before any of them has tried. Of a cluster
-//! only those nodes count as room that run the function's kind and have not failed to make it ready.
+//! A cluster is as far as its most advanced node that takes work, since its gateways forward calls to that one. A cluster without a node
+//! that has the function's runtime, or whose nodes all failed to make it ready, is excluded. One that is still preparing is excluded for
+//! clients that are served elsewhere, and for new ones as long as any other cluster serves the app: nobody is sent where calls would wait
+//! for an artifact. One whose nodes lack the GPU memory of an instance, in use or not, is excluded before any of them has tried. Within a
+//! cluster, only nodes that have the runtime and have not failed to make the app ready count as capacity.
 
 pub mod readiness;
 
@@ -20,58 +20,58 @@ use fdn_scheduling::dag::Holding;
 use fdn_scheduling::place::{Bars, ClusterIndex, Exclusion};
 use fdn_scheduling::workflow::Profile;
 
-/// Letters of a node's reason that an explanation repeats.
+/// How many characters of a node's failure reason an explanation repeats.
 const REASON_MAX: usize = 200;
 
-/// How far an app is in a cluster.
+/// How far an app is in being served in a cluster.
 #[derive(Clone, Debug)]
 struct Seen {
-    /// Nodes that said anything of it.
+    /// The number of nodes that reported on it.
     told: usize,
-    /// The oldest that they are at.
+    /// The oldest revision among these nodes.
     revision: Revision,
     best: Served,
     /// Whether one of them has the artifact.
     is_fetched: bool,
-    /// Instances that are up.
+    /// The number of running instances.
     instances: u32,
-    /// The slots of those that failed, by what they run.
+    /// The slots of the nodes that failed, by runtime.
     failed: [f64; 2],
-    /// Why one of them failed.
+    /// The failure reason of one of them.
     reason: Option<String>,
-    /// The nodes that serve each form, of functions that have several: of the app itself, or of a stage.
+    /// The number of nodes that serve each form, for functions with several: of the app itself, or of a stage.
     forms: BTreeMap<(Option<StageName>, FormName), usize>,
 }
 
-/// What all clusters can run, and how far all apps are there.
+/// The runtimes of all clusters, and how far all apps are in being served there.
 #[derive(Clone, Debug, Default)]
 pub struct Phases {
     clusters: Vec<ClusterId>,
-    /// Of each cluster: the nodes that take work.
+    /// By cluster: the number of nodes that take work.
     nodes: Vec<usize>,
-    /// Of each cluster: the slots of these nodes.
+    /// By cluster: the slots of these nodes.
     slots: Vec<f64>,
-    /// Of each cluster: whether a node runs components, and whether one runs containers.
+    /// By cluster: whether some node runs components, and whether some node runs containers.
     forms: Vec<[bool; 2]>,
-    /// Of each cluster: the slots of the nodes that do.
+    /// By cluster: the slots of the nodes that do.
     open: Vec<[f64; 2]>,
-    /// Of each cluster: the most GPU memory of one of them.
+    /// By cluster: the largest GPU memory of a node.
     gpu: Vec<MebiBytes>,
-    /// Of each cluster: what each of its nodes has.
+    /// By cluster: the equipment of each node.
     haves: Vec<Vec<Have>>,
     apps: BTreeMap<AppName, BTreeMap<usize, Seen>>,
 }
 
-/// What a node has.
+/// The equipment of a node.
 #[derive(Clone, Debug)]
 struct Have {
     runs: [bool; 2],
     capacity: Resources,
-    /// The models and memories of its devices that slices are given out of.
+    /// The models and memories of the devices from which it grants slices.
     devices: Vec<(String, MebiBytes)>,
 }
 
-/// What an instance needs of a node.
+/// The requirements of an instance.
 #[derive(Clone, Debug)]
 pub struct Need<'a> {
     kind: RuntimeKind,
@@ -80,7 +80,7 @@ pub struct Need<'a> {
 }
 
 impl<'a> Need<'a> {
-    /// Of a function.
+    /// The requirements of a function's instance.
     #[must_use]
     pub fn of(manifest: &'a Manifest) -> Self {
         Self {
@@ -92,14 +92,14 @@ impl<'a> Need<'a> {
 }
 
 impl Have {
-    /// Whether such an instance can be there, beside nothing else.
+    /// Whether the node could hold such an instance if it were otherwise empty.
     fn holds(&self, need: &Need<'_>) -> bool {
         let has = |gpu: &GpuRequest| {
             let fits = |(model, memory): &&(String, MebiBytes)| {
                 let is_model = gpu.model.as_ref().is_none_or(|wanted| wanted.covers(model));
                 is_model && *memory >= gpu.memory.to_mebibytes()
             };
-            // All of one model.
+            // The devices must be of one model.
             let fitting: Vec<_> = self.devices.iter().filter(fits).collect();
             let alike = |model: &String| fitting.iter().filter(|one| one.0 == *model).count();
             fitting
@@ -112,7 +112,7 @@ impl Have {
     }
 }
 
-/// Which of [`Phases::forms`] a kind of function needs.
+/// The index into [`Phases::forms`] for a kind of function.
 const fn form(kind: RuntimeKind) -> usize {
     match kind {
         RuntimeKind::Wasm => 0,
@@ -120,7 +120,7 @@ const fn form(kind: RuntimeKind) -> usize {
     }
 }
 
-/// The kind of function that holds resources like this.
+/// The kind of function that holds resources in this way.
 const fn kind_of(holding: Holding) -> RuntimeKind {
     match holding {
         Holding::Calls => RuntimeKind::Wasm,
@@ -128,20 +128,20 @@ const fn kind_of(holding: Holding) -> RuntimeKind {
     }
 }
 
-/// What a stage holds that is run like this, and the GPU memory that an instance of it takes.
+/// How a stage with this profile holds resources, and the GPU memory of one of its instances.
 pub(super) fn running(profile: Option<&Profile>) -> (Holding, MebiBytes) {
     profile.map_or((Holding::Calls, MebiBytes(0)), |profile| {
         (profile.holding, profile.demand.gpu_memory_mib)
     })
 }
 
-/// The kind of function that is run like this.
+/// The kind of function with this profile.
 pub(super) fn kind(profile: Option<&Profile>) -> RuntimeKind {
     kind_of(running(profile).0)
 }
 
 impl Phases {
-    /// From what living nodes said; `clusters` are in order.
+    /// Aggregates the reports of living nodes; `clusters` gives the order of cluster indices.
     #[must_use]
     pub fn new(clusters: &[&ClusterId], alive: &[&NodeStatus]) -> Self {
         let mut phases = Self {
@@ -185,7 +185,7 @@ impl Phases {
                 .collect(),
         });
         for app in &node.apps {
-            // Names are looked for before one is copied: there are as many as nodes times apps.
+            // Looked up before the name is cloned: this runs once per node and app.
             if !self.apps.contains_key(&app.app) {
                 self.apps.insert(app.app.clone(), BTreeMap::new());
             }
@@ -223,7 +223,7 @@ impl Phases {
         }
     }
 
-    /// How far an app is in a cluster; whoever has not said anything of it may be about to make it ready.
+    /// How far an app is in a cluster; a node that has not reported on it may be about to prepare it.
     fn served(&self, app: Option<&AppName>, at: usize) -> Served {
         let seen = app.and_then(|app| self.apps.get(app)?.get(&at));
         match seen {
@@ -233,7 +233,7 @@ impl Phases {
         }
     }
 
-    /// The share of a cluster's slots that is on nodes which can run an app of this kind, or come to.
+    /// The share of a cluster's slots on nodes that can run an app of this kind, or may become able to.
     fn share(&self, app: Option<&AppName>, form: usize, at: usize) -> f64 {
         let failed = app.and_then(|app| self.apps.get(app)?.get(&at));
         let failed = failed.map_or(0.0, |seen| seen.failed[form]);
@@ -244,14 +244,14 @@ impl Phases {
         }
     }
 
-    /// Where the stages of an app can run that hold resources like this, and so much GPU memory.
+    /// Where the stages of an app can run, given how they hold resources and the GPU memory of their instances.
     #[must_use]
     pub fn serving(&self, app: Option<&AppName>, stages: &[(Holding, MebiBytes)]) -> Serving {
         let kind = |task: usize, _| Some(kind_of(stages[task].0));
         self.serving_by(app, stages.len(), kind, |task| stages[task].1)
     }
 
-    /// That no node of a cluster has so much GPU memory, used or not; nothing where one has, or none takes work.
+    /// The exclusion if no node of a cluster has this much GPU memory, in use or not; `None` if one has, or no node takes work.
     fn lacks_gpu(&self, at: usize, wanted: MebiBytes) -> Option<Exclusion> {
         let of = |gpu_memory_mib| Resources {
             gpu_memory_mib,
@@ -264,7 +264,7 @@ impl Phases {
         })
     }
 
-    /// The clusters in which no instance can ever be that takes so much GPU memory; none, if there is no other.
+    /// The clusters that can never hold an instance with this much GPU memory; empty if there are no others.
     #[must_use]
     pub fn without_gpu(&self, wanted: MebiBytes) -> BTreeSet<ClusterId> {
         let all = self.clusters.iter().enumerate();
@@ -276,7 +276,7 @@ impl Phases {
         }
     }
 
-    /// Whether all nodes of a cluster that take work failed to make a revision of an app ready, or a later one, and none answers.
+    /// Whether all nodes of a cluster that take work failed to make this or a later revision of an app ready, and none answers.
     #[must_use]
     pub fn has_failed(&self, app: Option<&AppName>, revision: Revision, at: usize) -> bool {
         let seen = app.and_then(|app| self.apps.get(app)?.get(&at));
@@ -284,7 +284,7 @@ impl Phases {
         is_of_it && self.nodes[at] > 0 && self.served(app, at) == Served::Failed
     }
 
-    /// The form that most nodes of a cluster serve, of an app with one stage or of one of several.
+    /// The form that most nodes of a cluster serve, of a single-stage app or of one stage of several; `None` if none is reported.
     #[must_use]
     pub fn form_of(
         &self,
@@ -299,7 +299,7 @@ impl Phases {
             .map(|((_, form), _)| form)
     }
 
-    /// Whether nodes of a cluster know an app, and none answers yet.
+    /// Whether nodes of a cluster have received an app, and none answers yet.
     #[must_use]
     pub fn is_unready(&self, app: Option<&AppName>, at: usize) -> bool {
         let is_known = app.is_some_and(|app| {
@@ -309,14 +309,14 @@ impl Phases {
         is_known && self.served(app, at) != Served::Ready
     }
 
-    /// Whether such an instance can be on a node of a cluster that takes work.
+    /// Whether some node of a cluster that takes work could hold such an instance.
     #[must_use]
     pub fn holds(&self, at: usize, need: &Need<'_>) -> bool {
         self.haves[at].iter().any(|have| have.holds(need))
     }
 
-    /// The same where it depends on the cluster of what kind a task's function is: nothing where no form of it can run. `gpu` is the GPU memory that an
-    /// instance of a task takes.
+    /// As [`Self::serving`], where the kind of a task's function depends on the cluster; an error means that no form of it can run
+    /// there. `gpu` is the GPU memory of a task's instance.
     #[must_use]
     pub fn serving_by(
         &self,
@@ -334,7 +334,7 @@ impl Phases {
                     false => Ok(Served::Preparing),
                 };
             };
-            // A cluster without any node that takes work is kept out for that reason.
+            // A cluster in which no node takes work is excluded for that reason elsewhere.
             if self.nodes[at] > 0 && !self.forms[at][form(kind)] {
                 return Err(Exclusion::NoRuntime { kind });
             }
@@ -378,7 +378,7 @@ impl Phases {
     }
 }
 
-/// The first line of a reason.
+/// The first line of a reason, truncated.
 fn short(reason: &str) -> String {
     let line = reason.lines().next().unwrap_or_default();
     line.chars().take(REASON_MAX).collect()
@@ -388,20 +388,20 @@ fn short(reason: &str) -> String {
 #[derive(Clone, Debug, Default)]
 pub struct Serving {
     tasks: usize,
-    /// Whether there is a cluster for every stage that serves it now.
+    /// Whether every stage has a cluster that serves it now.
     is_served: bool,
-    /// The clusters that could serve every stage, and lack nothing but the time to come to it.
+    /// The clusters that could serve every stage and lack nothing but the time to get ready.
     lacking_time: Vec<usize>,
-    /// All clusters that do not serve a stage now.
+    /// Excludes all clusters that do not serve a stage now.
     strict: Option<Bars>,
-    /// The clusters that cannot even come to.
+    /// Excludes only clusters that cannot become ready.
     lenient: Option<Bars>,
-    /// What nodes say of their failure.
+    /// By cluster: what nodes report about their failure.
     reasons: BTreeMap<ClusterId, String>,
 }
 
 impl Serving {
-    /// What is closed to clients who are sent to `previous`, if anywhere.
+    /// The exclusions for clients that are sent to `previous`, if anywhere; `None` if there are none.
     #[must_use]
     pub fn bars(&self, previous: Option<&[ClusterIndex]>) -> Option<&Bars> {
         if self.is_strict(previous) {
@@ -411,7 +411,7 @@ impl Serving {
         }
     }
 
-    /// The clusters that are closed to these clients for nothing but the time to come to serve the app.
+    /// The clusters that are excluded for these clients only because they are not ready yet.
     #[must_use]
     pub fn lacking_time(&self, previous: Option<&[ClusterIndex]>) -> &[usize] {
         if self.is_strict(previous) {
@@ -431,7 +431,7 @@ impl Serving {
         self.is_served && !waits
     }
 
-    /// Adds what nodes say to the rows of clusters where they failed.
+    /// Appends to the rows of clusters in which nodes failed what these report.
     pub fn annotate(&self, rows: &mut [Candidate]) {
         let plain = Exclusion::CannotServe.to_string();
         for row in rows {

@@ -1,4 +1,4 @@
-//! What versions say about running their functions, for plans.
+//! The profiles and forms that versions declare for their functions, for plans.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -13,19 +13,19 @@ use fdn_scheduling::workflow::Profile;
 use super::forms::{Variants, variants};
 use crate::store::version::VersionRow;
 
-/// The forms of a workflow's stages, of those whose function has several.
+/// By stage: the forms of functions that have several.
 #[must_use]
 pub fn variants_of(workflow: &Workflow, versions: &[VersionRow]) -> Variants {
     Versions::new(versions).variants(workflow)
 }
 
-/// What a stage's manifest says about running it.
+/// The profile that a stage's manifest declares.
 #[must_use]
 pub fn expected(stage: &Stage, versions: &[VersionRow]) -> Profile {
     Versions::new(versions).expected(stage)
 }
 
-/// Versions, found by function and number.
+/// Versions, indexed by function and number.
 pub(super) struct Versions<'a>(BTreeMap<(&'a FunctionName, VersionNumber), &'a VersionRow>);
 
 impl<'a> Versions<'a> {
@@ -44,7 +44,7 @@ impl<'a> Versions<'a> {
         )
     }
 
-    /// The forms of a workflow's stages, of those that have several.
+    /// By stage: the forms of functions that have several.
     pub(super) fn variants(&self, workflow: &Workflow) -> Variants {
         let known = workflow.stages().iter().filter_map(|stage| {
             let version = self.0.get(&(&stage.function, stage.version))?;
@@ -56,7 +56,7 @@ impl<'a> Versions<'a> {
     }
 }
 
-/// What a manifest says about running its function.
+/// The profile that a manifest declares.
 #[must_use]
 pub fn profile(manifest: &Manifest) -> Profile {
     Profile {
@@ -72,8 +72,8 @@ pub fn profile(manifest: &Manifest) -> Profile {
     }
 }
 
-/// What all forms of a function say about running it: what an instance takes is the least of what one in any form does, so that no cluster is
-/// held to be too small that can hold one.
+/// The profile over all forms of a function: the resources of an instance are the minimum over the forms, so that no cluster is
+/// considered too small that could hold one of them.
 #[must_use]
 pub fn profile_of<'a>(
     manifest: &Manifest,
@@ -93,7 +93,7 @@ pub fn profile_of<'a>(
 }
 
 impl VersionRow {
-    /// What it says about running it.
+    /// The profile that the version declares.
     #[must_use]
     pub fn profile(&self) -> Profile {
         profile_of(&self.manifest, self.forms.iter().map(|form| &form.manifest))

@@ -1,11 +1,11 @@
-//! For whom an app is planned, of all who asked for it.
+//! Which of the prefixes with demand an app is planned for.
 //!
-//! **Problem.** Anybody can ask in the name of any prefix, as often as he likes. Whoever does so must cost a bounded amount, and push out nobody
-//! who is really there.
+//! **Problem.** Anybody can send queries in the name of any prefix, as often as they like. That must have a bounded cost, and must not
+//! displace clients that really exist.
 //!
-//! **Way.** Prefixes that gateways have measured calls of come first, since round trips cannot be made up by asking. Then those that asked again, the
-//! most lately first, beside the places that are known. Those that asked once are planned for as long as they are few; many of them are a flood, of
-//! which none counts. What is not planned for fades and is forgotten.
+//! **Method.** Prefixes from which gateways have measured calls come first, since round trips cannot be forged by queries. Then those
+//! that asked repeatedly, the most recent first, beside the configured places. Those that asked once are planned for as long as they are
+//! few; many of them are a flood, and all are ignored. Prefixes that are not planned for fade and are forgotten.
 //!
 //! **Complexity.** O(n log n) for the n prefixes of an app, which are bounded.
 
@@ -17,14 +17,14 @@ use fdn_core::{ClientPrefix, DurationMs, Timestamp};
 
 use crate::store::demand::DemandRow;
 
-/// Prefixes that asked once are a flood if there are more of them than one in so many of all that an app may have, and more than [`FEW`].
+/// Prefixes that asked once count as a flood if they are more than [`FEW`] and more than one in this many of the prefixes that an app may have.
 const FLOOD: usize = 100;
 /// See [`FLOOD`].
 const FEW: usize = 16;
-/// Who asked this often lately is as good as forgotten.
+/// Recent demand below this is as good as forgotten.
 const FAINT: f64 = 0.1;
 
-/// Prefixes of which gateways have measured calls, of whatever app.
+/// The prefixes from which gateways have measured calls, of any app.
 #[derive(Clone, Debug, Default)]
 pub struct Called {
     prefixes: BTreeSet<(IpAddr, u8)>,
@@ -32,7 +32,7 @@ pub struct Called {
 }
 
 impl Called {
-    /// These.
+    /// From the measured prefixes.
     #[must_use]
     pub fn new(prefixes: impl IntoIterator<Item = ClientPrefix>) -> Self {
         let prefixes = prefixes.into_iter();
@@ -43,7 +43,7 @@ impl Called {
         }
     }
 
-    /// Whether one of them has addresses in common with a prefix: resolvers tell shorter ones than calls are measured by.
+    /// Whether a prefix overlaps one of them: resolvers announce shorter prefixes than those by which calls are measured.
     #[must_use]
     pub fn meets(&self, prefix: ClientPrefix) -> bool {
         let mut from = self.prefixes.range((prefix.addr(), prefix.len())..);
@@ -57,20 +57,20 @@ impl Called {
     }
 }
 
-/// By what prefixes are told apart.
+/// The criteria by which prefixes are ranked.
 #[derive(Clone, Copy, Debug)]
 pub struct Measure<'a> {
-    /// Of which there are calls.
+    /// The prefixes with measured calls.
     pub called: &'a Called,
-    /// Prefixes of one app at most.
+    /// The most prefixes of one app.
     pub limit: usize,
-    /// What asked so long ago counts half.
+    /// The half-life of demand.
     pub memory: DurationMs,
-    /// Now.
+    /// The present time.
     pub now: Timestamp,
 }
 
-/// How sure it is that there is somebody.
+/// How certain it is that a prefix has real clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Sure {
     Called,
@@ -79,7 +79,7 @@ enum Sure {
 }
 
 impl Measure<'_> {
-    /// The surest first, of these who asked most lately.
+    /// The rows in order of certainty, then of recent demand.
     fn ranked<'r>(&self, rows: &'r [DemandRow]) -> Vec<(Sure, f64, &'r DemandRow)> {
         let rank = |row: &'r DemandRow| {
             let sure = match row.queries {
@@ -97,7 +97,8 @@ impl Measure<'_> {
         all
     }
 
-    /// Which prefixes of one app are to be forgotten: those beyond the limit, those that asked once and not again, and those that ask no more.
+    /// The prefixes of one app that must be forgotten: those beyond the limit, those that asked once and not again, and those whose
+    /// demand has faded.
     #[must_use]
     pub fn forgotten(&self, rows: &[DemandRow]) -> Vec<ClientPrefix> {
         let is_over = |(at, (sure, recent, row)): &(usize, (Sure, f64, &DemandRow))| {
@@ -113,19 +114,19 @@ impl Measure<'_> {
     }
 }
 
-/// Prefixes that asked for an app, the most important first, and how much each asked lately.
+/// The prefixes with demand for an app, the most important first, with their recent demand.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wanted {
-    /// All that are planned for if there is room.
+    /// All candidates, in order of importance.
     pub all: Vec<(ClientPrefix, f64)>,
-    /// So many of the first are surely there.
+    /// The number of prefixes at the front that certainly have clients.
     sure: usize,
-    /// So many after these asked again and again; the others asked once.
+    /// The number of those after them that asked repeatedly; the rest asked once.
     again: usize,
 }
 
 impl Wanted {
-    /// By what is stored of one app.
+    /// From the stored demand of one app.
     #[must_use]
     pub fn of(rows: &[DemandRow], measure: &Measure<'_>) -> Self {
         let mut ranked = measure.ranked(rows);
@@ -142,7 +143,7 @@ impl Wanted {
         }
     }
 
-    /// These, all of them surely there, each with the same weight.
+    /// These prefixes, all counted as certain, with equal weight.
     #[must_use]
     pub fn alike(prefixes: impl IntoIterator<Item = ClientPrefix>, weight: f64) -> Self {
         let all: Vec<_> = prefixes
@@ -156,8 +157,8 @@ impl Wanted {
         }
     }
 
-    /// The prefixes that are planned for, up to `limit`, with the places that are known: of what is left by those who are surely there these have
-    /// half before others who asked, and more if there are not as many.
+    /// The prefixes to plan for, up to `limit`, including the configured places: of what the certain prefixes leave, half is reserved
+    /// for the places before other prefixes, and more if those do not use it.
     #[must_use]
     pub fn chosen(
         &self,

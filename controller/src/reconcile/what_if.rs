@@ -1,4 +1,4 @@
-//! The network as it would be after changes that a plan is asked about: other nodes, other round trips. Nothing else knows of them.
+//! The network after hypothetical changes about whose effect a plan is asked: other nodes, other round trips. Nothing else is affected.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use fdn_core::message::NodeStatus;
 use fdn_core::what_if::WhatIf;
 use fdn_core::{ClusterId, Millis};
 
-/// By how much the round trips of clusters differ from what is known.
+/// By cluster: the change of its round trips.
 pub type Shifts = BTreeMap<ClusterId, Millis>;
 
-/// The living nodes after the changes, one after the other.
+/// The living nodes after the changes, applied in sequence.
 #[must_use]
 pub fn nodes(alive: Vec<NodeStatus>, changes: &[WhatIf]) -> Vec<NodeStatus> {
     changes.iter().fold(alive, |mut nodes, change| {
@@ -22,8 +22,8 @@ pub fn nodes(alive: Vec<NodeStatus>, changes: &[WhatIf]) -> Vec<NodeStatus> {
     })
 }
 
-/// Gives a cluster so many nodes that take work: the last ones go, or idle ones like the first come. One without any node gets none, since
-/// nobody knows what they would be.
+/// Gives a cluster this many nodes that take work: surplus ones are removed from the end, missing ones are added as idle copies of the
+/// first. A cluster without any node gets none, since there is no model for them.
 fn resize(nodes: &mut Vec<NodeStatus>, cluster: &ClusterId, count: usize) {
     let mut there = 0;
     nodes.retain(|node| {
@@ -40,7 +40,7 @@ fn resize(nodes: &mut Vec<NodeStatus>, cluster: &ClusterId, count: usize) {
         busy: 0,
         waiting: 0,
         queued_work: Millis::ZERO,
-        // They count for what they can do, and not a second time for what was measured of them.
+        // They count for their capacity; the measurements of their model must not count twice.
         apps: model
             .apps
             .iter()
@@ -57,7 +57,7 @@ fn resize(nodes: &mut Vec<NodeStatus>, cluster: &ClusterId, count: usize) {
     nodes.extend(new);
 }
 
-/// The changes of round trips, added up.
+/// The changes of round trips by cluster, summed.
 #[must_use]
 pub fn shifts(changes: &[WhatIf]) -> Shifts {
     let mut shifts = Shifts::new();

@@ -1,4 +1,4 @@
-//! One moment of the network as placement sees it: pure data, made from what nodes said and what is known of clients.
+//! A snapshot of the network as placement sees it: pure data, built from node reports and what is known of clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,14 +34,14 @@ use super::wanted::Called;
 use super::what_if::Shifts;
 use crate::geo::Geo;
 
-/// Placement counts the way back to the client: what the client feels is what is made small.
+/// Placement counts the way back to the client, since what it minimizes is the latency that the client sees.
 const OPTIONS: Options = Options {
     exit_leg: true,
     hold: fdn_scheduling::place::Hold::Job,
     score: fdn_scheduling::place::Score::Normal,
 };
 
-/// One moment of the network.
+/// A snapshot of the network.
 pub struct World {
     clusters: Vec<Cluster>,
     network: Network,
@@ -57,59 +57,59 @@ pub struct World {
     actuals: Actuals,
     shifts: Shifts,
     bandwidth: Bandwidth,
-    /// What calls cost; nothing without a list in force.
+    /// The price list in force; `None` if there is none.
     pub(super) prices: Option<PriceList>,
 }
 
-/// What the plans ask of a cluster.
+/// The load and memory need of a cluster under the plans.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Asked {
-    /// Of its slots.
+    /// The offered load on its slots.
     pub load: Load,
-    /// Of its memory.
+    /// The memory needed for instances.
     pub memory: Memory,
 }
 
-/// Where an app is already, as explanations need it.
+/// Where an app already is, for explanations.
 #[derive(Clone, Copy)]
 pub struct Presence<'a> {
-    /// Whether some plan of it has a stage run in a cluster: there it needs no further instance.
+    /// Whether some plan has a stage run in a cluster, so that it needs no further instance there.
     pub runs: &'a dyn Fn(&StageName, &ClusterId) -> bool,
-    /// Whether it is called now: then it holds an instance where its clients were sent.
+    /// Whether it is being called, so that it holds an instance where its clients are sent.
     pub is_called: bool,
     /// Where its stages can run.
     pub serving: &'a Serving,
-    /// By what run times differ from work over speed.
+    /// The corrections of run times.
     pub factors: &'a Factors,
 }
 
-/// What is known of running an app's stages.
+/// The run-time profiles of an app's stages.
 pub type Profiles = BTreeMap<StageName, Profile>;
 
-/// Readings of settings that a world needs.
+/// The settings that a snapshot needs, in the schedulers' types.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// When clients are moved.
+    /// The gain that a move of clients requires.
     pub margin: Margin,
-    /// How much data passes between two clusters in a time.
+    /// The bandwidth between clusters.
     pub bandwidth: Bandwidth,
-    /// How long an overfull cluster is taken to stay so.
+    /// How long an overload is assumed to last.
     pub horizon: Millis,
 }
 
-/// What is steered for one client or group.
+/// The steering decision for one client or group.
 pub struct Steering {
-    /// The clusters of the stages, in their order.
+    /// The cluster of each stage, in the order of the stages.
     pub stages: Vec<ClusterId>,
-    /// The cluster of the entry.
+    /// The cluster of the entry stage.
     pub entry: ClusterId,
-    /// Why.
+    /// The reason, in words.
     pub reason: String,
     /// Whether any stage moved.
     pub changed: bool,
-    /// Every cluster with its terms for the entry.
+    /// The clusters with the terms of their evaluation for the entry.
     pub candidates: Vec<Candidate>,
-    /// The cluster that was left, if it could not take the work.
+    /// The cluster that was left because it could not take the work, if that is the reason.
     pub failover: Option<Failover>,
 }
 
@@ -183,7 +183,7 @@ impl World {
         }
     }
 
-    /// The same with other round trips of some clusters, to clients and to each other; never below nothing.
+    /// Shifts the round trips of some clusters, to clients and to each other; not below zero.
     #[must_use]
     pub fn with_shifts(mut self, shifts: Shifts) -> Self {
         let by = |at: usize| {
@@ -204,19 +204,19 @@ impl World {
         self
     }
 
-    /// The same with what was measured of functions and stages in another one.
+    /// Uses the measurements of functions and stages from another snapshot.
     #[must_use]
     pub fn knowing(mut self, other: &Self) -> Self {
         self.learned.clone_from(&other.learned);
         self
     }
 
-    /// The same with what clients ask of the clusters, as it was last planned; of one that is not named, nothing.
+    /// Sets the load of the clusters under the last plans; a cluster that is not listed has none.
     #[must_use]
     pub fn with_asked(mut self, asked: &BTreeMap<ClusterId, Asked>) -> Self {
         for (cluster, asks) in self.clusters.iter().zip(&mut self.asked) {
             if let Some(known) = asked.get(&cluster.id) {
-                // By the slots that there are now.
+                // The load is set against the present slots.
                 asks.load = asks.load.asking(known.load.erlangs(), known.load.runs());
                 asks.memory = known.memory;
             }
@@ -224,7 +224,7 @@ impl World {
         self
     }
 
-    /// The memory that is asked of all clusters together, and what there is in those that take work, in MiB.
+    /// The memory needed in all clusters together, and the memory of those that take work, in MiB.
     #[must_use]
     pub fn memory(&self, asked: &BTreeMap<ClusterId, Asked>) -> (f64, f64) {
         let needed = asked.values().map(|asked| asked.memory.main).sum();
@@ -235,7 +235,7 @@ impl World {
         (needed, there)
     }
 
-    /// Client groups compete for these clusters: those that are `settled` stay where they were, the others have their turn.
+    /// The pass in which client groups compete for these clusters: `settled` groups stay where they are, the others have their turn.
     #[must_use]
     pub fn pass<'a>(&'a self, settled: &'a [Offer<'a>], offers: &'a [Offer<'a>]) -> Pass<'a> {
         Pass {
@@ -253,46 +253,46 @@ impl World {
         &self.clusters
     }
 
-    /// What the plans ask of one of the clusters.
+    /// The load and memory need of a cluster under the plans.
     pub(super) fn asked_of(&self, at: usize) -> &Asked {
         &self.asked[at]
     }
 
-    /// How long an overfull cluster is taken to stay so.
+    /// How long an overload is assumed to last.
     pub(super) const fn horizon(&self) -> Millis {
         self.terms.horizon
     }
 
-    /// How far the clusters are with all apps.
+    /// How far the clusters are in serving all apps.
     #[must_use]
     pub fn phases(&self) -> Arc<Phases> {
         Arc::clone(&self.phases)
     }
 
-    /// What calls took.
+    /// The measured run times.
     #[must_use]
     pub const fn actuals(&self) -> &Actuals {
         &self.actuals
     }
 
-    /// The clients that calls came from.
+    /// The client prefixes with measured calls.
     #[must_use]
     pub const fn called(&self) -> &Called {
         &self.called
     }
 
-    /// By how much another cluster must be better.
+    /// The gain that a move of clients requires.
     pub(super) const fn margin(&self) -> Margin {
         self.terms.margin
     }
 
-    /// What joins them.
+    /// The links between the clusters.
     #[must_use]
     pub const fn network(&self) -> &Network {
         &self.network
     }
 
-    /// How far a cluster is from the others, nearest first; nothing of one that is not known.
+    /// The round trips from a cluster to the others, nearest first; empty for an unknown cluster.
     #[must_use]
     pub fn links(&self, cluster: &ClusterId) -> Vec<ClusterLink> {
         let from = self.clusters.iter().position(|known| known.id == *cluster);
@@ -310,7 +310,7 @@ impl World {
         links
     }
 
-    /// What is asked of each cluster in a competition among them, by name.
+    /// The load and memory need of each cluster after a competition, by name.
     #[must_use]
     pub fn asked_in(&self, competition: &Competition<'_>) -> BTreeMap<ClusterId, Asked> {
         let names = self.clusters.iter().map(|cluster| cluster.id.clone());
@@ -322,20 +322,20 @@ impl World {
         names.zip(asked).collect()
     }
 
-    /// Where a cluster stands among these; beyond all, if it is gone.
+    /// The position of a cluster; out of range if it does not exist.
     #[must_use]
     pub fn index_of(&self, cluster: &ClusterId) -> ClusterIndex {
         let found = self.clusters.binary_search_by(|c| c.id.cmp(cluster));
         ClusterIndex::new(found.unwrap_or(usize::MAX))
     }
 
-    /// The name of a cluster.
+    /// The name of a cluster; `None` if the position is out of range.
     #[must_use]
     pub fn name_of(&self, cluster: ClusterIndex) -> Option<&ClusterId> {
         self.clusters.get(cluster.get()).map(|c| &c.id)
     }
 
-    /// How far a group is from each of the clusters, in their order.
+    /// The distance of a group from each cluster, in the order of the clusters.
     #[must_use]
     pub fn distances(&self, group: &GroupKey) -> Vec<Millis> {
         let known: BTreeMap<&ClusterId, Millis> = group.distances().collect();
@@ -345,10 +345,10 @@ impl World {
             .collect()
     }
 
-    /// What a call of a workflow runs.
+    /// The DAG of a workflow with its profiles.
     ///
     /// # Errors
-    /// When a profile's work is no length of time.
+    /// When a profile's work is negative or not finite.
     pub fn dag(
         &self,
         workflow: &Workflow,
@@ -365,7 +365,7 @@ impl World {
         })?)
     }
 
-    /// How far each cluster is from a client.
+    /// The latency estimates for a client.
     #[must_use]
     pub fn view(&self, client: ClientPrefix) -> ClientView {
         let mut view = self.map.view(client, self.geo.look_up(client));
@@ -377,20 +377,20 @@ impl World {
         view
     }
 
-    /// The group that a client belongs to.
+    /// The group to which a client belongs.
     #[must_use]
     pub fn group(&self, client: ClientPrefix) -> GroupKey {
         self.grouping.key_of(&self.view(client))
     }
 
-    /// The workflow with the sizes of outputs that were measured.
+    /// The workflow with the measured sizes of outputs.
     #[must_use]
     pub fn learned(&self, app: &AppName, workflow: &Workflow) -> Workflow {
         let output = |stage: &StageName| self.learned.output(app, stage);
         workflow.clone().with_sizes(output)
     }
 
-    /// What is known of running the stages of `app`: measured if calls have been measured, as the manifest expects otherwise.
+    /// The profiles of `app`'s stages: measured if there were calls, otherwise as the manifest expects.
     #[must_use]
     pub fn profiles(
         &self,
@@ -406,7 +406,7 @@ impl World {
         known.collect()
     }
 
-    /// Where the stages of an app can run. Without a name, or for one that is not there yet, it is ready nowhere.
+    /// Where the stages of an app can run. An app without a name, or one that does not exist yet, is ready nowhere.
     #[must_use]
     pub fn serving(
         &self,
@@ -421,7 +421,7 @@ impl World {
         self.phases.serving(app, &forms)
     }
 
-    /// Why a group is where it is, with every cluster's terms.
+    /// The explanation of a group's placement, with the terms of every cluster.
     ///
     /// # Errors
     /// When no cluster can take one of the stages.
@@ -443,7 +443,7 @@ impl World {
         self.steering(problem, &view, serving, previous)
     }
 
-    /// Plans for one client that was sent to `previous` before, if anywhere.
+    /// Plans for one client that was previously sent to `previous`, if anywhere.
     ///
     /// # Errors
     /// When no cluster can take one of the stages.
@@ -461,7 +461,7 @@ impl World {
             known.map_or(Millis::INFINITY, LatencyEstimate::one_way)
         };
         let distance: Vec<Millis> = self.clusters.iter().map(away).collect();
-        // One client more changes nothing; it meets the waits that there are, and pays the toll of a rare caller.
+        // A single additional client does not change the load; it meets the present waits, and its toll is that of a very low rate.
         let (nobody, horizon) = (Rate::default(), self.terms.horizon);
         let factors = presence.factors.as_slice().unwrap_or_default();
         let time = |task: usize, at: usize| {
@@ -545,7 +545,7 @@ impl World {
         })
     }
 
-    /// Rows for an explanation when no cluster can take the app: the distances, and what keeps it out.
+    /// Rows for an explanation when no cluster can take the app: the distances, and the exclusions.
     #[must_use]
     pub fn excluded_rows(
         &self,
@@ -577,7 +577,7 @@ impl World {
         rows
     }
 
-    /// The prefixes that have a known place, each of which stands for a group of clients.
+    /// The configured client locations, each of which stands for a group of clients.
     pub fn located(&self) -> impl Iterator<Item = ClientPrefix> + '_ {
         self.geo.locations().iter().map(|(prefix, _)| *prefix)
     }
@@ -589,7 +589,7 @@ impl World {
     }
 }
 
-/// Nothing is asked of a cluster.
+/// A cluster without any load.
 fn nothing(cluster: &Cluster) -> Asked {
     Asked {
         load: Load::of(cluster),

@@ -1,4 +1,4 @@
-//! Writing what was planned: plans, bindings and the messages about them, in one transaction.
+//! Writes plans, bindings and the messages about them in one transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,27 +16,27 @@ use crate::store::binding::{BindingRow, binding_delete, binding_list, binding_up
 use crate::store::plan::{PlanRow, plan_delete, plan_upsert};
 use crate::store::revision::revision_next;
 
-/// An app's placement as it is to be written.
+/// A placement of an app to be written.
 pub struct Change<'a> {
-    /// The app as it was read.
+    /// The app's row as it was read.
     pub app: &'a AppRow,
-    /// The plans and bindings it was planned from.
+    /// The plans and bindings from which it was planned.
     pub before: &'a Before<'a>,
-    /// The bindings as they are stored.
+    /// The bindings as stored.
     pub stored: &'a [BindingRow],
-    /// What was planned.
+    /// The desired plans and bindings.
     pub placed: &'a Placed,
-    /// How the two differ.
+    /// The difference between the two.
     pub difference: Difference,
-    /// The clusters that shall have the app loaded: those of the plans, and those that clients are leaving.
+    /// The clusters that must have the app loaded: those of the plans, and those that clients are leaving.
     pub primaries: BTreeSet<ClusterId>,
-    /// The clusters that shall hold the app.
+    /// The clusters that must hold the app.
     pub held: Held,
-    /// The forms that clusters are to serve.
+    /// The forms that clusters must serve.
     pub forms: &'a FormChoices,
 }
 
-/// Writes a change if the app is still as it was read; `None` if it is not.
+/// Writes a change if the app's row is unchanged since it was read; `None` if it is not.
 ///
 /// # Errors
 /// When the database fails.
@@ -57,7 +57,7 @@ pub async fn change_write(
     // Nodes run the stages of a workflow where the plans say.
     let stages_differ = app.definition.is_some() && change.difference.plans;
     let held = &change.held;
-    // Gateways tell clients of older answers by the clusters that the plans have left.
+    // Gateways recognise clients with older answers by the clusters that the plans have left.
     let left_differs = left(&app.primaries, &change.before.primaries())
         != left(&change.primaries, &change.placed.primaries());
     let nodes_differ = change.primaries != app.primaries
@@ -88,7 +88,7 @@ pub async fn change_write(
     Ok(Some(revision))
 }
 
-/// Writes who holds an app if the app is still as it was read; `None` if it is not.
+/// Writes the holders of an app if its row is unchanged since it was read; `None` if it is not.
 ///
 /// # Errors
 /// When the database fails.
@@ -128,7 +128,7 @@ pub async fn holders_write(
     Ok(Some(revision))
 }
 
-/// Writes plans and the bindings that differ from the stored ones.
+/// Writes the plans, and the bindings that differ from the stored ones.
 async fn placement_write(
     connection: &mut AnyConnection,
     app: &AppName,
@@ -151,7 +151,7 @@ async fn placement_write(
     plans_write(connection, app, change, revision, now).await
 }
 
-/// Writes the plans that differ, and removes those that are gone.
+/// Writes the plans that differ, and deletes those that no longer exist.
 async fn plans_write(
     connection: &mut AnyConnection,
     app: &AppName,
@@ -173,10 +173,10 @@ async fn plans_write(
     Ok(())
 }
 
-/// Plans as rows.
+/// The plans as rows.
 ///
 /// # Errors
-/// When an explanation cannot be written as JSON.
+/// When an explanation cannot be serialized.
 pub fn plan_rows(
     app: &AppName,
     placed: &Placed,

@@ -1,8 +1,9 @@
-//! EDNS options by which a DNS server tells how it came to its answer.
+//! EDNS options with which a DNS server explains its answer.
 
-/// The option that asks a DNS server by which revision it answers, as [`super::header::EXPLAIN`] asks a gateway: empty in a question; in the
-/// answer for an app's name eight bytes, the revision of what the server was told of the app, big-endian.
+/// The option that asks a DNS server for the revision it answers by, as [`super::header::EXPLAIN`] asks a gateway. It is empty in a
+/// query; in the answer for an app's name it holds eight bytes: the revision of the app's bindings that the server was told, big-endian.
 ///
-/// No registered option tells of such a thing, so the code is one for local use (RFC 6891, section 9: 65001 to 65534), and all who do not know
-/// it pass over it. 65001 and its neighbours, and 65073 and 65074, are what forwarders add to their clients' questions.
+/// No registered option has this purpose, so the code is from the range for local use (RFC 6891, section 9: 65001 to 65534), and servers
+/// that do not know it ignore it. 65001 and its neighbours, and 65073 and 65074, are avoided because forwarders add them to their
+/// clients' queries.
 pub const REVISION: u16 = 65_053;

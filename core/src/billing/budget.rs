@@ -1,4 +1,4 @@
-//! Budgets: a limit for a month, and from which shares of it on somebody wants to know.
+//! Budgets: a monthly limit, and the shares of it at which alerts are sent.
 
 use std::collections::BTreeSet;
 
@@ -56,10 +56,10 @@ pub struct BudgetSet {
 }
 
 impl Budget {
-    /// Checks what was sent; whether the webhook's address may be told is the controller's to know.
+    /// Validates a budget; whether the webhook's address is allowed is checked by the controller.
     ///
     /// # Errors
-    /// When the limit is no positive amount, or a threshold is none.
+    /// When the limit is not positive, or a threshold is out of its range.
     pub fn new(
         name: BudgetName,
         set: &SetBudget,
@@ -92,7 +92,7 @@ impl Budget {
         })
     }
 
-    /// The thresholds that spending this much has reached, smallest first.
+    /// The thresholds, in percent, that this spending has reached, in ascending order.
     #[must_use]
     pub fn reached(&self, spent: Money) -> Vec<u16> {
         let share = |threshold: &u16| {

@@ -23,32 +23,32 @@ const LAST_DAY: u32 = 2_932_896;
 pub struct Day(u32);
 
 impl Day {
-    /// The day of a moment. Moments after the year 9999 count as its last day.
+    /// The day of a moment; moments after the year 9999 count as its last day.
     #[must_use]
     pub fn of(at: Timestamp) -> Self {
         Self(u32::try_from(at.get() / DAY_MS).map_or(LAST_DAY, |day| day.min(LAST_DAY)))
     }
 
-    /// Its first moment.
+    /// The first moment of the day.
     #[must_use]
     pub fn start(self) -> Timestamp {
         Timestamp(u64::from(self.0) * DAY_MS)
     }
 
-    /// The next day.
+    /// The following day.
     #[must_use]
     pub fn next(self) -> Self {
         Self((self.0 + 1).min(LAST_DAY + 1))
     }
 
-    /// Its month.
+    /// The month of the day.
     #[must_use]
     pub fn month(self) -> Month {
         let (year, month, _) = self.civil();
         Month(year * 12 + month - 1)
     }
 
-    /// Year, month (1 to 12) and day of the month, by the usual reckoning in eras of 400 years that begin in March.
+    /// Year, month (1 to 12) and day of the month, computed in eras of 400 years that begin in March.
     fn civil(self) -> (u32, u32, u32) {
         let days = self.0 + 719_468;
         let (era, of_era) = (days / 146_097, days % 146_097);
@@ -64,7 +64,7 @@ impl Day {
         (year + era * 400 + u32::from(month <= 2), month, day)
     }
 
-    /// The day with this date; days since 1970-01-01.
+    /// The number of days from 1970-01-01 to this date.
     fn from_civil(year: u32, month: u32, day: u32) -> u32 {
         let year = year - u32::from(month <= 2);
         let (era, of_era) = (year / 400, year % 400);
@@ -117,7 +117,7 @@ impl Month {
         Day::of(at).month()
     }
 
-    /// From the number of [`Month::index`]; `None` for what is no month of the years 1970 to 9999.
+    /// The month with this [`Month::index`]; `None` outside the years 1970 to 9999.
     #[must_use]
     pub fn from_index(index: u32) -> Option<Self> {
         (1970 * 12..10_000 * 12)
@@ -125,7 +125,7 @@ impl Month {
             .then_some(Self(index))
     }
 
-    /// Months since the year 0: one more for each month.
+    /// The number of months since the beginning of year 0.
     #[must_use]
     pub const fn index(self) -> u32 {
         self.0
@@ -139,31 +139,31 @@ impl Month {
         self.0 % 12 + 1
     }
 
-    /// Its first day.
+    /// The first day of the month.
     #[must_use]
     pub fn first_day(self) -> Day {
         Day(Day::from_civil(self.year(), self.number(), 1))
     }
 
-    /// Its first moment.
+    /// The first moment of the month.
     #[must_use]
     pub fn start(self) -> Timestamp {
         self.first_day().start()
     }
 
-    /// The first moment after it.
+    /// The first moment after the month.
     #[must_use]
     pub fn end(self) -> Timestamp {
         self.next().start()
     }
 
-    /// The next month.
+    /// The following month.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
 
-    /// The month before, which is itself for the first one.
+    /// The preceding month; January 1970 for itself.
     #[must_use]
     pub const fn previous(self) -> Self {
         if self.0 > 1970 * 12 {

@@ -1,11 +1,11 @@
-//! Lines as comma-separated values (RFC 4180) that spreadsheets do not take for formulas.
+//! Statement lines as comma-separated values (RFC 4180), safe against formula injection in spreadsheets.
 
 use super::{Kind, Line};
 
-/// The first line.
+/// The header line, with its line end.
 pub const CSV_COLUMNS: &str = "month,kind,meter,app,function,region,cluster,price_list,from,to,quantity,unit,units,amount,currency\r\n";
 
-/// A cell. What a spreadsheet could take for a formula begins with an apostrophe; numbers stay numbers.
+/// A cell. Text that a spreadsheet could take for a formula is prefixed with an apostrophe; numbers stay numbers.
 #[must_use]
 pub fn csv_cell(text: &str) -> String {
     let number = !text.is_empty()
@@ -26,7 +26,7 @@ pub fn csv_cell(text: &str) -> String {
     }
 }
 
-/// A line of a statement with its end.
+/// A statement line, with its line end.
 #[must_use]
 pub fn csv_line(line: &Line) -> String {
     let text =

@@ -1,19 +1,19 @@
-//! What can go wrong with bills.
+//! Errors of billing.
 
 use super::{Currency, Day, PriceListName};
 use crate::error::{Coded, ErrorCode};
 
-/// An error of the billing centre's arithmetic.
+/// An error of the billing arithmetic.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BillingError {
-    /// A sum or an amount does not fit.
+    /// A sum or an amount overflows; the text names it.
     #[error("{0} is larger than can be counted")]
     Overflow(&'static str),
-    /// A record says more than a call can use.
+    /// A record claims more than a single call can use; the text names the quantity.
     #[error("a usage record says more {0} than a call can use")]
     OutOfRange(&'static str),
-    /// Two currencies meet.
+    /// Amounts in two currencies cannot be added.
     #[error("amounts in {0} and {1} cannot be added")]
     Currencies(Currency, Currency),
     /// A price list is not valid.
@@ -24,12 +24,12 @@ pub enum BillingError {
     Overlap {
         /// The new one.
         new: PriceListName,
-        /// The one that is there.
+        /// The existing list.
         old: PriceListName,
-        /// The first day of both.
+        /// The first day on which both would be valid.
         day: Day,
     },
-    /// A price list has been used.
+    /// A price list that was used for a statement cannot be changed.
     #[error(
         "price list {0} has been used; it stays as it is, make another one with a later first day"
     )]

@@ -1,4 +1,4 @@
-//! What is measured, and in which whole numbers.
+//! The meters, and the integer units in which they count.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::BillingError;
 use crate::error::ParseError;
 use crate::usage::{UsageRecord, UsageSum};
 
-/// The most that one record may say of a meter, in smallest units: 64 GiB for two weeks. Beyond it a clock or a counter is broken.
+/// The most that one record may claim of a meter, in smallest units: 64 GiB for two weeks. Beyond it a clock or a counter must be broken.
 const RECORD_MAX: u64 = 1 << 56;
 
 /// Something that is measured. Its name says the unit that prices are for.
@@ -20,22 +20,22 @@ const RECORD_MAX: u64 = 1 << 56;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Meter {
-    /// Calls.
+    /// The number of calls.
     Invocations,
-    /// Memory held for calls, times time.
+    /// Memory held for calls, integrated over time.
     GibSeconds,
     /// CPU time.
     VcpuSeconds,
-    /// GPU memory held for calls, times time.
+    /// GPU memory held for calls, integrated over time.
     GpuGibSeconds,
-    /// Bytes of answers.
+    /// Bytes of response bodies.
     EgressGib,
-    /// Bytes of artifacts kept, times time.
+    /// Bytes of stored artifacts, integrated over time.
     StorageGibHours,
 }
 
 impl Meter {
-    /// All of them.
+    /// All meters.
     pub const ALL: [Self; 6] = [
         Self::Invocations,
         Self::GibSeconds,
@@ -45,7 +45,7 @@ impl Meter {
         Self::StorageGibHours,
     ];
 
-    /// Its name on the wire.
+    /// The name used in JSON and in the database.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ impl Meter {
         }
     }
 
-    /// The smallest unit, in which quantities are whole numbers: what records and artifacts are measured in, multiplied, never divided.
+    /// The smallest unit, in which quantities are integers: the units in which records and artifacts are measured, multiplied, never divided.
     #[must_use]
     pub const fn smallest(self) -> &'static str {
         match self {
@@ -70,7 +70,7 @@ impl Meter {
         }
     }
 
-    /// Smallest units in the unit that prices are for.
+    /// How many smallest units make up the unit that prices are for.
     #[must_use]
     pub const fn scale(self) -> i128 {
         match self {
@@ -82,7 +82,7 @@ impl Meter {
         }
     }
 
-    /// A quantity in the unit that prices are for, for people: six decimals, cut.
+    /// A quantity in the unit that prices are for, for display: six decimals, truncated.
     #[must_use]
     pub fn in_units(self, quantity: Quantity) -> String {
         let (whole, rest) = (quantity.0 / self.scale(), quantity.0 % self.scale());
@@ -147,15 +147,15 @@ impl From<Quantity> for String {
     }
 }
 
-/// A quantity of each meter.
+/// One quantity per meter, in smallest units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quantities([i128; Meter::ALL.len()]);
 
 impl Quantities {
-    /// What a record counts for.
+    /// The quantities of a record.
     ///
     /// # Errors
-    /// When it says more than a call can use.
+    /// When it claims more than a single call can use.
     pub fn of(record: &UsageRecord) -> Result<Self, BillingError> {
         let bounded = |meter: Meter, value: Option<u64>| {
             value
@@ -177,10 +177,10 @@ impl Quantities {
         Ok(all)
     }
 
-    /// What a node's sum counts for.
+    /// The quantities of a node's usage sum.
     ///
     /// # Errors
-    /// When it says more than so many records can say.
+    /// When it claims more than that number of records can.
     pub fn of_sum(sum: &UsageSum) -> Result<Self, BillingError> {
         let terms = i128::from(sum.records);
         let mut all = Self::default();
@@ -200,7 +200,7 @@ impl Quantities {
         Ok(all)
     }
 
-    /// A quantity of one meter, and nothing of the others.
+    /// A quantity of one meter, and zero of the others.
     #[must_use]
     pub fn one(meter: Meter, quantity: i128) -> Self {
         let mut all = Self::default();
@@ -208,13 +208,13 @@ impl Quantities {
         all
     }
 
-    /// The quantity of a meter.
+    /// The quantity of a meter, in smallest units.
     #[must_use]
     pub const fn get(&self, meter: Meter) -> i128 {
         self.0[meter as usize]
     }
 
-    /// Whether there is nothing of anything.
+    /// Whether all quantities are zero.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.0.iter().all(|quantity| *quantity == 0)
@@ -223,15 +223,15 @@ impl Quantities {
     /// Adds, meter by meter.
     ///
     /// # Errors
-    /// When a sum does not fit.
+    /// When a sum overflows.
     pub fn add(&mut self, other: &Self) -> Result<(), BillingError> {
         self.join(other, i128::checked_add)
     }
 
-    /// Takes away, meter by meter.
+    /// Subtracts, meter by meter.
     ///
     /// # Errors
-    /// When a difference does not fit.
+    /// When a difference overflows.
     pub fn sub(&mut self, other: &Self) -> Result<(), BillingError> {
         self.join(other, i128::checked_sub)
     }
@@ -250,7 +250,7 @@ impl Quantities {
         Ok(())
     }
 
-    /// Those that are not zero, by meter.
+    /// The quantities that are not zero, by meter.
     #[must_use]
     pub fn to_map(&self) -> BTreeMap<Meter, Quantity> {
         let all = Meter::ALL

@@ -1,11 +1,11 @@
-//! The billing centre's arithmetic: what was used becomes lines of a statement.
+//! Billing arithmetic: usage becomes the lines of a statement.
 //!
-//! Nothing here reads a clock or a database. Usage is counted in whole numbers of each meter's smallest unit ([`Meter::smallest`]), so
-//! that sums are exact in whatever order they are made; a price turns a sum into money once for each line, and this is the only place
-//! where anything is rounded ([`Price::of`]). A sum that does not fit is an error, never another number.
+//! Nothing here reads a clock or a database. Usage is counted in integers of each meter's smallest unit ([`Meter::smallest`]), so that
+//! sums are exact whatever the order of addition. A price is applied once per line, and that is the only place where anything is rounded
+//! ([`Price::of`]). Overflow is an error, never a wrong number.
 //!
-//! The way of a record: [`Deltas`] says which sums it changes, [`rate()`] makes lines of the sums of a month, [`adjustment`] says what late
-//! usage changes of a month that has been billed.
+//! The path of a record: [`Deltas`] determines the sums it changes, [`rate()`] prices the sums of a month as lines, [`adjustment`]
+//! computes what late usage changes about a month that has been billed.
 
 mod booking;
 mod budget;

@@ -1,4 +1,4 @@
-//! Money: whole millionths of a currency's unit.
+//! Amounts of money, in integer millionths of a currency's unit.
 
 use std::fmt;
 use std::str::FromStr;
@@ -69,7 +69,7 @@ pub struct Money {
 }
 
 impl Money {
-    /// An amount.
+    /// An amount of `micros` millionths.
     #[must_use]
     pub const fn new(micros: i64, currency: Currency) -> Self {
         Self { micros, currency }

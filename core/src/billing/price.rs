@@ -1,4 +1,4 @@
-//! What things cost, and when.
+//! Price lists and their validity.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use super::{BillingError, Currency, Day, Meter, Month, money};
 use crate::error::ParseError;
 pub use crate::id::PriceListName;
 
-/// The highest price, in micro-units: a slip of the keyboard must not make bills that do not fit.
+/// The highest price, in micro-units: protects against typing errors and keeps bills from overflowing.
 const PRICE_MAX: i64 = 1_000_000 * 1_000_000;
 
-/// A price: so much money for so many of a meter's units.
+/// A price: an amount of money for a number of a meter's units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "WrittenPrice", into = "WrittenPrice")]
 pub struct Price {
@@ -62,7 +62,7 @@ impl From<Price> for WrittenPrice {
 }
 
 impl Price {
-    /// A price in micro-units for `per` units, of which there is at least one.
+    /// A price of `micros` micro-units for `per` units; `per` is at least 1.
     #[must_use]
     pub fn new(micros: u32, per: u32) -> Self {
         Self {
@@ -71,10 +71,11 @@ impl Price {
         }
     }
 
-    /// What a quantity costs, in micro-units. This is the only place where money is rounded: to the nearest micro-unit, halves away from zero.
+    /// The cost of a quantity (in smallest units), in micro-units of the currency. This is the only place where money is rounded: to
+    /// the nearest micro-unit, halves away from zero.
     ///
     /// # Errors
-    /// When the amount does not fit.
+    /// When the amount overflows.
     pub fn of(self, meter: Meter, quantity: i128) -> Result<i64, BillingError> {
         let exact = || {
             let all = quantity.checked_mul(i128::from(self.micros))?;
@@ -108,10 +109,10 @@ pub struct PriceList {
 }
 
 impl PriceList {
-    /// Checks what the types alone cannot.
+    /// Checks what the types alone cannot guarantee.
     ///
     /// # Errors
-    /// When it would be valid on no day, or is in another currency.
+    /// When the list is valid on no day, or is in another currency.
     pub fn check(&self, currency: Currency) -> Result<(), BillingError> {
         if self.to.is_some_and(|to| to <= self.from) {
             return Err(BillingError::PriceList(format!(
@@ -125,13 +126,13 @@ impl PriceList {
         Ok(())
     }
 
-    /// Whether it is valid on a day.
+    /// Whether the list is valid on a day.
     #[must_use]
     pub fn covers(&self, day: Day) -> bool {
         self.from <= day && self.to.is_none_or(|to| day < to)
     }
 
-    /// The first day on which both are valid.
+    /// The first day on which both lists are valid; `None` if there is none.
     #[must_use]
     pub fn overlap(&self, other: &Self) -> Option<Day> {
         let day = self.from.max(other.from);
@@ -139,18 +140,18 @@ impl PriceList {
     }
 }
 
-/// A part of a month with one price list, or with none.
+/// A part of a month that has one price list, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment<'a> {
-    /// The first day.
+    /// The first day of the part.
     pub from: Day,
     /// The day after the last one.
     pub to: Day,
-    /// The list; usage of days without one costs nothing and says so.
+    /// The price list; usage on days without one costs nothing, and the statement says so.
     pub list: Option<&'a PriceList>,
 }
 
-/// All price lists: one at a time, in one currency.
+/// All price lists: at most one valid at a time, all in one currency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prices {
     lists: Vec<PriceList>,
@@ -161,7 +162,7 @@ impl Prices {
     /// The price lists of a network that bills in `currency`.
     ///
     /// # Errors
-    /// When one is not valid, or two are at the same time.
+    /// When one is not valid, or two are valid at the same time.
     pub fn new(mut lists: Vec<PriceList>, currency: Currency) -> Result<Self, BillingError> {
         lists.sort_by_key(|list| list.from);
         lists.iter().try_for_each(|list| list.check(currency))?;
@@ -177,19 +178,19 @@ impl Prices {
         Ok(Self { lists, currency })
     }
 
-    /// What amounts are in.
+    /// The currency of all amounts.
     #[must_use]
     pub const fn currency(&self) -> Currency {
         self.currency
     }
 
-    /// The lists, the earliest first.
+    /// The lists, in order of validity.
     #[must_use]
     pub fn lists(&self) -> &[PriceList] {
         &self.lists
     }
 
-    /// The parts of a month, which together are all of it.
+    /// The parts of a month, which together cover it.
     #[must_use]
     pub fn segments(&self, month: Month) -> Vec<Segment<'_>> {
         let (mut day, end) = (month.first_day(), month.next().first_day());

@@ -1,11 +1,11 @@
-//! From sums to lines: each line priced once.
+//! From usage sums to statement lines: each line is priced once.
 
 use std::collections::BTreeMap;
 
 use super::{BillingError, Currency, Day, Meter, Money, Month, PriceListName, Quantities, Segment};
 use crate::id::{AppName, ClusterId, FunctionName, RegionName};
 
-/// What a line is for, as far as it is known.
+/// The dimensions of a line; `None` where one is not known or does not apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The app.
@@ -18,12 +18,12 @@ pub struct Place {
     pub cluster: Option<ClusterId>,
 }
 
-/// Usage of one place.
+/// Usage with the same dimensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Used {
-    /// Of what, where.
+    /// What was used, and where.
     pub place: Place,
-    /// How much.
+    /// How much of each meter.
     pub quantities: Quantities,
 }
 
@@ -43,45 +43,45 @@ pub struct Used {
 #[serde(rename_all = "snake_case")]
 #[schema(as = StatementLineKind)]
 pub enum Kind {
-    /// What was used.
+    /// Usage at its full price.
     Usage,
-    /// What of it is free, below zero.
+    /// The credit for the free part of it, negative.
     FreeTier,
 }
 
-/// Which line it is. Lines stand on a statement in this order.
+/// The key of a line. Lines appear on a statement in this order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// The month in which it was used.
     pub month: Month,
     /// Usage, or what of it is free.
     pub kind: Kind,
-    /// Of what, where.
+    /// What was used, and where.
     pub place: Place,
     /// The meter.
     pub meter: Meter,
-    /// The first day of the part of the month that has this price list.
+    /// The first day of the part of the month with this price list.
     pub from: Day,
     /// The day after its last one.
     pub to: Day,
-    /// The price list, if there was one.
+    /// The price list; `None` for usage that has no price.
     pub list: Option<PriceListName>,
 }
 
-/// A line's quantity and money.
+/// A line's quantity and cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// Smallest units of the meter.
+    /// In smallest units of the meter.
     pub quantity: i128,
-    /// Micro-units of the currency.
+    /// In micro-units of the currency.
     pub micros: i64,
 }
 
 impl Amount {
-    /// The sum of both.
+    /// The sum of two amounts.
     ///
     /// # Errors
-    /// When it does not fit.
+    /// When it overflows.
     pub fn plus(self, other: Self) -> Result<Self, BillingError> {
         let quantity = self.quantity.checked_add(other.quantity);
         let micros = self.micros.checked_add(other.micros);
@@ -101,7 +101,7 @@ impl Amount {
     }
 }
 
-/// Lines by their keys.
+/// Priced lines by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rated(pub BTreeMap<Key, Amount>);
 
@@ -119,10 +119,10 @@ impl Rated {
         Ok(Money::new(micros, currency))
     }
 
-    /// Puts the lines of another one to these.
+    /// Adds the lines of another set to these.
     ///
     /// # Errors
-    /// When a sum does not fit.
+    /// When a sum overflows.
     pub fn append(&mut self, other: Self) -> Result<(), BillingError> {
         for (key, amount) in other.0 {
             let line = self.0.entry(key).or_default();
@@ -132,10 +132,11 @@ impl Rated {
     }
 }
 
-/// Prices the usage of a month, part by part. What is free in a month is taken from its earliest usage, and a meter never costs less than nothing.
+/// Prices the usage of a month, part by part. The monthly free quota of a meter is applied to its earliest usage first, and a meter's
+/// cost is never negative.
 ///
 /// # Errors
-/// When an amount does not fit.
+/// When an amount overflows.
 pub fn rate(month: Month, parts: &[(Segment<'_>, Vec<Used>)]) -> Result<Rated, BillingError> {
     let mut lines = Rated::default();
     for (segment, used) in parts {
@@ -182,10 +183,10 @@ fn price(segment: &Segment<'_>, meter: Meter, quantity: i128) -> Result<i64, Bil
     price.map_or(Ok(0), |price| price.of(meter, quantity))
 }
 
-/// What usage of a part of a month costs before anything is free, in micro-units.
+/// The cost of usage in a part of a month before any free quota, in micro-units.
 ///
 /// # Errors
-/// When an amount does not fit.
+/// When an amount overflows.
 pub fn cost(segment: &Segment<'_>, used: &Quantities) -> Result<i64, BillingError> {
     Meter::ALL.into_iter().try_fold(0i64, |sum, meter| {
         let micros = price(segment, meter, used.get(meter))?;
@@ -194,8 +195,8 @@ pub fn cost(segment: &Segment<'_>, used: &Quantities) -> Result<i64, BillingErro
     })
 }
 
-/// Takes from what is free what a part of the month has used; how much it was. When all of it is free the credit is what its lines cost, so that their
-/// roundings leave nothing over.
+/// Applies the free quota to the usage of a part of the month; returns the quantity covered. When all of it is free the credit equals the
+/// cost of its lines, so that rounding leaves no remainder.
 fn credit(
     month: Month,
     meter: Meter,
@@ -229,11 +230,11 @@ fn credit(
     Ok(quantity)
 }
 
-/// What late usage changes of a month that has been billed: the lines as they would be now, less those as they were. So all statements together
-/// say what one would have said, had everything been in time.
+/// What late usage changes about a month that has been billed: the lines as they would be now, minus those as they were. All statements
+/// together thus equal the one that would have been issued had everything arrived in time.
 ///
 /// # Errors
-/// When a difference does not fit.
+/// When a difference overflows.
 pub fn adjustment(before: &Rated, after: &Rated) -> Result<Rated, BillingError> {
     let mut changes = BTreeMap::new();
     for key in before.0.keys().chain(after.0.keys()) {
@@ -246,21 +247,21 @@ pub fn adjustment(before: &Rated, after: &Rated) -> Result<Rated, BillingError> 
     Ok(Rated(changes))
 }
 
-/// Usage of a month that was closed when some of it came.
+/// Usage of a closed month, part of which arrived after it was closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Late<'a> {
     /// The month in which it was used.
     pub month: Month,
-    /// What statements before this one know of it.
+    /// The usage on the statements issued so far.
     pub before: Vec<(Segment<'a>, Vec<Used>)>,
-    /// What this one knows.
+    /// The usage including what arrived late.
     pub after: Vec<(Segment<'a>, Vec<Used>)>,
 }
 
-/// The lines of a month's statement: its usage, and what late usage changes of earlier months.
+/// The lines of a month's statement: its usage, and the adjustments of earlier months for late usage.
 ///
 /// # Errors
-/// When an amount does not fit.
+/// When an amount overflows.
 pub fn bill(
     month: Month,
     parts: &[(Segment<'_>, Vec<Used>)],

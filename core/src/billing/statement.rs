@@ -1,4 +1,4 @@
-//! Statements and views of usage, as the API answers them.
+//! Statements and views of usage, as returned by the API.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,9 +17,9 @@ use crate::unit::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StatementState {
-    /// Usage still comes in.
+    /// Usage still arrives.
     Open,
-    /// No usage comes in any more; the statement is about to be issued.
+    /// No more usage is accepted; the statement is about to be issued.
     Closed,
     /// It was issued and never changes.
     Issued,
@@ -65,7 +65,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// The line of a key.
+    /// The statement line for a key and its amount.
     #[must_use]
     pub fn new(key: Key, amount: Amount, currency: Currency) -> Self {
         let quantity = Quantity(amount.quantity);
@@ -123,10 +123,10 @@ pub struct Statement {
 }
 
 impl Statement {
-    /// The statement that lines make, all on one page.
+    /// A statement of these lines, all on one page.
     ///
     /// # Errors
-    /// When a sum does not fit.
+    /// When a sum overflows.
     pub fn new(
         tenant: TenantId,
         month: Month,
@@ -200,7 +200,7 @@ pub enum View {
 }
 
 impl View {
-    /// All of them.
+    /// All views.
     pub const ALL: [Self; 5] = [
         Self::App,
         Self::Function,
@@ -209,7 +209,7 @@ impl View {
         Self::Day,
     ];
 
-    /// Its name on the wire.
+    /// The name used in JSON and queries.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,8 +1,8 @@
-//! GPU devices: what a function asks for, what an instance is given, and what a node tells of them.
+//! GPU devices: what a function requests, what an instance is granted, and what a node reports about them.
 //!
-//! A *device* is a whole GPU or an instance that MIG cut out of one. A *slice* is what one instance holds of a device: some of its
-//! memory and, if the function asks for it, some of its cores. Which device an instance gets is decided elsewhere; this is what the
-//! processes say about it.
+//! A *device* is a whole GPU or a MIG instance of one. A *slice* is what one instance holds of a device: part of its memory and, if the
+//! function requests it, part of its cores. Which device an instance gets is decided elsewhere; these are the data types that processes
+//! exchange about it.
 
 mod grant;
 mod request;

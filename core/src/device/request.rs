@@ -18,10 +18,10 @@ use crate::unit::{ByteSize, MebiBytes};
 pub struct Percent(u8);
 
 impl Percent {
-    /// All of it.
+    /// The whole device, 100 percent.
     pub const WHOLE: Self = Self(100);
 
-    /// The number, from 1 to 100.
+    /// The percentage, from 1 to 100.
     #[must_use]
     pub const fn get(self) -> u8 {
         self.0
@@ -70,16 +70,16 @@ fn words(text: &str) -> impl Iterator<Item = String> {
 }
 
 impl GpuModel {
-    /// The longest, in bytes.
+    /// The longest text, in bytes.
     pub const MAX: usize = 64;
 
-    /// The text form.
+    /// The pattern as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether a device whose driver calls it `name` is of this kind.
+    /// Whether the device name that the driver reports is of this kind.
     #[must_use]
     pub fn covers(&self, name: &str) -> bool {
         let wanted: Vec<String> = words(&self.0).collect();
@@ -99,7 +99,7 @@ impl FromStr for GpuModel {
 
     fn from_str(s: &str) -> Result<Self, ParseError> {
         let plain = s.bytes().all(|b| b.is_ascii_graphic() || b == b' ');
-        // Without a word in it, it would cover nothing and say nothing.
+        // A pattern without a word would match nothing.
         if s.len() <= Self::MAX && plain && words(s).next().is_some() {
             return Ok(Self(s.to_owned()));
         }
@@ -147,7 +147,7 @@ pub struct GpuRequest {
 }
 
 impl GpuRequest {
-    /// This much memory of one device.
+    /// A request for this much memory of one device.
     #[must_use]
     pub const fn of_memory(memory: ByteSize) -> Self {
         Self {
@@ -158,17 +158,17 @@ impl GpuRequest {
         }
     }
 
-    /// Memory on all devices together, rounded up.
+    /// The memory requested on all devices together, in MiB, rounded up.
     #[must_use]
     pub const fn total(&self) -> MebiBytes {
         let each = self.memory.to_mebibytes().get();
         MebiBytes(each.saturating_mul(self.count as u64))
     }
 
-    /// Checks the values against `bounds`; the key that is out of them and what it must be.
+    /// Checks the values against `bounds`.
     ///
     /// # Errors
-    /// The first value out of bounds.
+    /// The first value out of bounds: its key and the allowed range, as text.
     pub fn check(&self, bounds: &GpuBounds) -> Result<(), String> {
         let least = ByteSize::from_mib(1);
         if !(least..=bounds.memory).contains(&self.memory) {
@@ -187,7 +187,7 @@ impl GpuRequest {
     }
 }
 
-/// The bounds of what a manifest may ask of GPUs.
+/// The bounds of a manifest's GPU request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GpuBounds {

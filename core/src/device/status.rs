@@ -1,4 +1,4 @@
-//! What a node tells of its devices.
+//! What a node reports about its devices.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -13,14 +13,14 @@ use crate::unit::{MebiBytes, Timestamp};
 pub enum DeviceKind {
     /// A whole GPU.
     Gpu,
-    /// An instance that MIG cut out of a GPU.
+    /// A MIG instance of a GPU.
     Mig,
-    /// Made up, for machines without a GPU.
+    /// Simulated, for machines without a GPU.
     Simulated,
 }
 
 impl DeviceKind {
-    /// Its name in tables and metrics.
+    /// The name in tables and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Who somebody is in the network, as certificates say.
+//! Identities of machines and controllers, as certificates state them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use crate::error::ParseError;
 use crate::id::{ClusterId, NodeId};
 
-/// What a node's certificate says: `fdn://cluster/CLUSTER/node/NODE`.
+/// The identity in a node's certificate: `fdn://cluster/CLUSTER/node/NODE`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct NodeIdentity {
@@ -73,15 +73,15 @@ impl From<NodeIdentity> for String {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// It runs functions.
+    /// A node, which runs functions.
     #[default]
     Node,
-    /// It answers DNS queries.
+    /// A DNS server, which answers queries.
     Dns,
 }
 
 impl Role {
-    /// The word.
+    /// The kind as it appears in the identity's URI.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -90,7 +90,7 @@ impl Role {
         }
     }
 
-    /// What people call such a machine.
+    /// The kind in words, for messages.
     #[must_use]
     pub const fn noun(self) -> &'static str {
         match self {
@@ -118,14 +118,14 @@ impl FromStr for Role {
     }
 }
 
-/// A machine at the edge, as its certificate says: `fdn://cluster/CLUSTER/node/NODE` or `fdn://cluster/CLUSTER/dns/SERVER`.
+/// The identity of a machine at the edge, from its certificate: `fdn://cluster/CLUSTER/node/NODE` or `fdn://cluster/CLUSTER/dns/SERVER`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Machine {
     /// What it is.
     pub role: Role,
     /// The cluster that it stands in.
     pub cluster: ClusterId,
-    /// Its name, unique among nodes and DNS servers.
+    /// The machine's name, unique among nodes and DNS servers.
     pub name: NodeId,
 }
 
@@ -170,10 +170,10 @@ impl From<NodeIdentity> for Machine {
     }
 }
 
-/// A controller, as the certificate of its edge listener says: `fdn://controller/NAME`. Machines at the edge talk to nobody else.
+/// The identity of a controller, from the certificate of its edge listener: `fdn://controller/NAME`. Machines at the edge connect to nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerIdentity {
-    /// The controller's name; for people.
+    /// The controller's name, for logs.
     pub name: NodeId,
 }
 

@@ -9,12 +9,12 @@ use super::state::{JobPriority, JobState};
 use crate::id::{AppName, ClusterId, JobId, ScheduleName};
 use crate::unit::{ByteSize, DurationMs, Timestamp};
 
-/// The longest path and query that a job is sent to.
+/// The longest path and query, in bytes, to which a job is sent.
 pub const TARGET_MAX: usize = 1024;
 /// The largest input of a schedule's jobs, in bytes.
 pub const SCHEDULE_BODY_MAX: usize = 16 << 10;
 
-/// Whether a text is a path, with a query or without, that a job can be sent to.
+/// Whether a text is a path, with or without a query, to which a job can be sent.
 #[must_use]
 pub fn is_target(text: &str) -> bool {
     let plain = |b: u8| b.is_ascii_graphic() && !b"\"<>\\^`{|}#".contains(&b);

@@ -1,7 +1,8 @@
-//! What is kept of a job's attempts: where each ran, from when to when, and how it ended.
+//! The record of a job's attempts: where each ran, from when to when, and how it ended.
 //!
-//! One pure function from what was kept and a step of [`super::course`] to what is to be kept. It is written with the step itself, so the two never
-//! disagree. Only the last [`ATTEMPTS_KEPT`] are kept: a job may be tried any number of times while nothing can take it.
+//! A pure function from the present record and a step of [`super::course`] to the new record. It is stored together with the step itself,
+//! so that the two never disagree. Only the last [`ATTEMPTS_KEPT`] are kept: a job may be tried any number of times while no cluster can
+//! take it.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -11,24 +12,24 @@ use super::state::JobState;
 use crate::id::ClusterId;
 use crate::unit::Timestamp;
 
-/// How many attempts of a job are kept.
+/// How many attempts of a job are kept, the latest ones.
 pub const ATTEMPTS_KEPT: usize = 32;
-/// The longest reason that is kept of an attempt, in bytes.
+/// The most bytes kept of an attempt's failure reason.
 const REASON_MAX: usize = 300;
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptEnd {
-    /// The app answered well.
+    /// The app answered successfully.
     Succeeded,
-    /// The app refused it, and would again.
+    /// The app refused it, and would refuse it again.
     Refused,
-    /// It certainly never reached a function.
+    /// It certainly did not reach a function.
     NeverBegun,
-    /// It may have run, as a whole or in part.
+    /// It may have run, completely or in part.
     CutShort,
-    /// The owner took the job back.
+    /// The owner cancelled the job.
     Cancelled,
 }
 
@@ -56,19 +57,19 @@ pub struct JobAttempt {
     pub reason: Option<String>,
 }
 
-/// What is known of an attempt beside the step.
+/// Facts about an attempt that the step does not contain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Circumstances {
-    /// Where it goes, when it begins.
+    /// The cluster to which it is sent, when it begins.
     pub cluster: Option<ClusterId>,
-    /// What the app answered, when it ends.
+    /// The status of the app's answer, when it ends with one.
     pub status: Option<u16>,
-    /// Why it ends so.
+    /// Why it ended as it did, when it ends.
     pub reason: Option<String>,
 }
 
 impl AttemptEnd {
-    /// What an event that ends an attempt says of it.
+    /// How an attempt ended by this event; `None` for events that end none.
     const fn of(event: Event) -> Option<Self> {
         match event {
             Event::Ended { ending, .. } => Some(match ending {
@@ -86,7 +87,7 @@ impl AttemptEnd {
     }
 }
 
-/// What is to be kept once `event` has led a job from one course to the next at `now`; nothing if the step is not about an attempt.
+/// The new record once `event` has led a job from one course to the next at `now`; `None` if the step does not concern an attempt.
 #[must_use]
 pub fn recorded(
     kept: &[JobAttempt],
@@ -116,7 +117,7 @@ pub fn recorded(
         }
         (true, false) => {
             let mut attempts = kept.to_vec();
-            // A job that a release before this one began has no record of the attempt that ends.
+            // A job that an earlier release began has no record of the attempt that ends.
             let last = attempts
                 .last_mut()
                 .filter(|last| last.number == from.attempt && last.ended_at.is_none())?;
@@ -131,8 +132,7 @@ pub fn recorded(
 }
 
 impl JobAttempt {
-    /// The attempt once the next one begins at `now`. A controller of a release that kept no record may have ended it: then nothing is known but
-    /// that it is over.
+    /// The attempt once the next one begins at `now`. If a controller of a release without records ended it, nothing is known but that it is over.
     fn over_by(self, now: Timestamp) -> Self {
         if self.ended_at.is_some() {
             return self;

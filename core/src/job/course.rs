@@ -1,4 +1,4 @@
-//! How a job goes on: one total function from a state and an event to the next state, or to the finding that the event is past.
+//! The state machine of a job: a total function from a state and an event to the next state, or to the finding that the event is stale.
 //!
 //! | state | event | next |
 //! | --- | --- | --- |
@@ -15,37 +15,37 @@
 //! | dead, dropped, failed | redriven | queued, failures forgotten |
 //! | all others | | nothing: the event is stale |
 //!
-//! What is told of an attempt counts only while that attempt runs. So whatever is lost, doubled or late, a job has one final state, and it is
-//! left only by whoever redrives it. The store changes a job only from the exact course that the step was computed from.
+//! Reports about an attempt count only while that attempt runs. So whatever is lost, duplicated or late, a job has one final state, which
+//! only a redrive leaves. The store changes a job only from the exact course from which the step was computed.
 
 use crate::unit::{DurationMs, Timestamp};
 
 use super::retry::RetryPolicy;
 use super::state::JobState;
 
-/// Where a job stands in full.
+/// The complete state of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Course {
-    /// The state.
+    /// The state that users see.
     pub state: JobState,
-    /// Attempts so far; while running, the number of the one that runs.
+    /// The number of attempts so far; while running, the number of the present one.
     pub attempt: u32,
-    /// Attempts that began and did not end well, since the last time it was submitted or redriven.
+    /// The number of attempts that began and did not succeed, since the job was last submitted or redriven.
     pub failures: u32,
-    /// Attempts in a row that could not begin.
+    /// The number of consecutive attempts that could not begin.
     pub misses: u32,
-    /// Not to be claimed before.
+    /// The job must not be claimed before this time.
     pub due_at: Timestamp,
-    /// Too old from then on.
+    /// From this time on the job is too old to be started.
     pub expires_at: Timestamp,
-    /// While running: when the attempt counts as lost unless its dispatcher says otherwise.
+    /// While running: when the attempt counts as lost unless its dispatcher renews the lease; otherwise `None`.
     pub lease_until: Option<Timestamp>,
 }
 
 /// The rules for one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// How it is tried again.
+    /// How often and after which pauses it is retried.
     pub retry: RetryPolicy,
     /// Whether an attempt that was cut short may be repeated.
     pub idempotent: bool,
@@ -54,60 +54,60 @@ pub struct Terms {
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The app answered well.
+    /// The app answered successfully.
     Succeeded,
-    /// The app refused it, and would again.
+    /// The app refused it, and would refuse it again.
     Refused,
-    /// It certainly never reached a function.
+    /// It certainly did not reach a function.
     NeverBegun,
-    /// It may have run, as a whole or in part.
+    /// It may have run, completely or in part.
     CutShort,
 }
 
-/// What has happened.
+/// An event in the life of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The broker is responsible for the job's ticket, or has delivered it.
+    /// The broker has confirmed the job's ticket, or delivered it.
     Confirmed,
-    /// A dispatcher takes it until then.
+    /// A dispatcher claims the job.
     Claimed {
-        /// The end of the lease.
+        /// The end of the dispatcher's lease.
         lease_until: Timestamp,
     },
-    /// An attempt ended.
+    /// An attempt has ended.
     Ended {
         /// Which.
         attempt: u32,
-        /// How.
+        /// How it ended.
         ending: Ending,
     },
-    /// An attempt's dispatcher has not been heard of for as long as its lease.
+    /// An attempt's lease has expired without a word from its dispatcher.
     LeaseLost {
         /// Which.
         attempt: u32,
     },
-    /// Time has passed.
+    /// Time has passed: checks whether the job is too old.
     Looked,
-    /// The owner does not want it any more.
+    /// The owner cancels the job.
     Cancelled,
-    /// The owner wants it again.
+    /// The owner redrives the job.
     Redriven {
-        /// When it is too old this time.
+        /// The new time from which it is too old.
         expires_at: Timestamp,
     },
 }
 
-/// What an event does.
+/// The effect of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The job goes on so.
+    /// The job's new course.
     To(Course),
-    /// Nothing: it is of an attempt or a state that is past.
+    /// None: the event concerns an outdated attempt or state.
     Stale,
 }
 
 impl Course {
-    /// A job that was written down.
+    /// The course of a job that was just stored.
     #[must_use]
     pub const fn submitted(due_at: Timestamp, expires_at: Timestamp) -> Self {
         Self {
@@ -121,7 +121,7 @@ impl Course {
         }
     }
 
-    /// What `event` does at `now`; `jitter` from 0 to 1 shortens pauses.
+    /// The effect of `event` at `now`; `jitter` from 0 to 1 shortens retry pauses.
     #[must_use]
     pub fn step(&self, terms: &Terms, event: Event, now: Timestamp, jitter: f64) -> Step {
         match (self.state, event) {

@@ -1,5 +1,5 @@
-//! When a schedule submits its next job: five fields (minute, hour, day of month, month, day of week) in UTC, as in POSIX `crontab`, with the
-//! usual additions (`*/5`, `MON-FRI`, `L`, `#`, `@daily`). Read by the crate `croner`.
+//! When a schedule submits its next job: five fields (minute, hour, day of month, month, day of week) in UTC, as in POSIX `crontab`, with
+//! the usual extensions (`*/5`, `MON-FRI`, `L`, `#`, `@daily`). Parsed by the crate `croner`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::ParseError;
 use crate::unit::Timestamp;
 
-/// The longest expression that is read.
+/// The longest accepted expression, in bytes.
 pub const EXPRESSION_MAX: usize = 200;
 
-/// A cron expression that comes to pass at least once.
+/// A cron expression that matches at least one future time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CronExpression {
@@ -24,13 +24,13 @@ pub struct CronExpression {
 }
 
 impl CronExpression {
-    /// The first moment after `after` at which it comes to pass; none when there is none in the years that can be told.
+    /// The first matching time after `after`; `None` if there is none within the representable years.
     #[must_use]
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         next(&self.cron, after)
     }
 
-    /// The text as it was given.
+    /// The expression as it was given.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -64,7 +64,7 @@ impl FromStr for CronExpression {
             .year(Year::Disallowed)
             .build();
         let cron = parser.parse(s).map_err(|_| bad())?;
-        // The 30th of February is a valid pattern and never comes.
+        // The 30th of February is a valid pattern that never matches.
         next(&cron, Timestamp(1_700_000_000_000)).ok_or_else(bad)?;
         Ok(Self {
             text: s.to_owned(),

@@ -1,8 +1,8 @@
 //! Jobs: asynchronous runs of an app, from their submission to the one state in which they end.
 //!
-//! Pure rules; the controller stores jobs and performs them (`controller/src/jobs/`). [`course`] says how a job goes on, whatever is lost,
-//! doubled or late; [`attempt`] what is kept of each try; [`retry`] when it is tried again; [`cron`] when a schedule submits the next one; [`webhook`] what is sent at its end and
-//! to whom it may be; [`pass`] how a gateway knows the call of a job.
+//! Pure rules; the controller stores jobs and executes them (`controller/src/jobs/`). [`course`] is the state machine, robust to lost,
+//! duplicated and late messages; [`attempt`] the record of each try; [`retry`] the retry policy; [`cron`] the schedules; [`webhook`] the
+//! notification at the end and its allowed receivers; [`pass`] how a gateway recognises the call of a job.
 
 mod api;
 pub mod attempt;

@@ -1,6 +1,6 @@
-//! How a gateway knows which job's call it answers: `JOB;ATTEMPT` in the header `x-fdn-job`, which counts on connections of controllers alone.
+//! How a gateway recognises the call of a job: `JOB;ATTEMPT` in the header `x-fdn-job`, accepted only on controllers' connections.
 //!
-//! Such a call is let past the app's policy, because whoever submitted the job had the right to run it.
+//! Such a call bypasses the app's policy, because whoever submitted the job had the right to run it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,17 +8,17 @@ use std::str::FromStr;
 use crate::error::ParseError;
 use crate::id::JobId;
 
-/// Which attempt of which job calls.
+/// The job and attempt that a call belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobPass {
     /// The job.
     pub job: JobId,
-    /// The attempt, from 1 up.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
 }
 
 impl JobPass {
-    /// What functions are told of who called.
+    /// The caller's identity as functions see it: `job:JOB/ATTEMPT`.
     #[must_use]
     pub fn identity(&self) -> String {
         format!("job:{}/{}", self.job, self.attempt)

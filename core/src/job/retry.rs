@@ -1,10 +1,10 @@
-//! When a job is tried again: pauses that double up to a bound, shortened at random so that jobs that failed together do not come back together.
+//! The retry policy of jobs: exponential backoff up to a bound, with jitter so that jobs that failed together are not retried together.
 
 use serde::{Deserialize, Serialize};
 
 use crate::unit::DurationMs;
 
-/// How often a job may fail, and how long it waits after each failure.
+/// How often a job may fail, and the pauses between attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetryPolicy {
     /// Failed attempts after which the job is a dead letter; at least 1.
@@ -16,14 +16,14 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The pause after `failures` attempts in a row that did not succeed; `jitter` from 0 to 1 takes up to half of it away.
+    /// The pause after `failures` consecutive attempts that did not succeed; `jitter` from 0 to 1 shortens it by up to half.
     #[must_use]
     pub fn pause(&self, failures: u32, jitter: f64) -> DurationMs {
         let doublings = failures.saturating_sub(1).min(32);
         let full = self.first.as_millis().saturating_mul(1 << doublings);
         let full = full.min(self.longest.as_millis());
         let cut = full / 2;
-        // Within u64 as it was: a share of an integer.
+        // A share of a u64, and therefore within its range.
         let taken = (cut as f64 * jitter.clamp(0.0, 1.0)) as u64;
         DurationMs::from_millis(full - taken.min(cut))
     }

@@ -1,4 +1,4 @@
-//! Where a job stands, and how urgent it is.
+//! The states of a job, and its priority.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,26 +14,26 @@ use crate::error::ParseError;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// Written down, not accepted: the broker has not confirmed it yet.
+    /// Stored but not accepted: the broker has not confirmed it yet.
     Submitted,
-    /// Accepted; waits for its first attempt or the next one.
+    /// Accepted; waits for its first or next attempt.
     Queued,
     /// An attempt runs.
     Running,
-    /// The app answered well.
+    /// The app answered successfully.
     Succeeded,
-    /// The app refused it, or it was cut short and must not be tried again.
+    /// The app refused it, or it was cut short and must not be repeated.
     Failed,
-    /// Taken back by its owner.
+    /// Cancelled by its owner.
     Cancelled,
     /// Too old, or past its deadline, before an attempt could begin.
     Dropped,
-    /// Every attempt failed: a dead letter, which can be sent again.
+    /// All attempts failed: a dead letter, which can be redriven.
     Dead,
 }
 
 impl JobState {
-    /// All of them, in order.
+    /// All states.
     pub const ALL: &'static [Self] = &[
         Self::Submitted,
         Self::Queued,
@@ -45,7 +45,7 @@ impl JobState {
         Self::Dead,
     ];
 
-    /// The name, in JSON, the store and metrics alike.
+    /// The name, as used in JSON, the store and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ impl JobState {
         }
     }
 
-    /// Whether the job has ended. Only a dead letter that is sent again leaves such a state.
+    /// Whether the job has ended. Only a redrive leaves such a state.
     #[must_use]
     pub const fn is_final(self) -> bool {
         match self {
@@ -100,10 +100,10 @@ impl FromStr for JobState {
 pub struct JobPriority(u8);
 
 impl JobPriority {
-    /// The most urgent.
+    /// The highest priority.
     pub const HIGHEST: Self = Self(9);
 
-    /// The number.
+    /// The priority, from 0 to 9; higher is more urgent.
     #[must_use]
     pub const fn get(self) -> u8 {
         self.0

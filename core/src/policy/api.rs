@@ -57,7 +57,7 @@ pub struct KeyInfo {
 }
 
 impl KeyInfo {
-    /// Whether it counts.
+    /// Whether the key is valid at `now`: neither revoked nor expired.
     #[must_use]
     pub fn counts(&self, now: Timestamp) -> bool {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|end| now < end)

@@ -1,4 +1,4 @@
-//! Which policies can work. Every refusal names the field.
+//! Validation of policies. Every refusal names the field.
 
 use std::net::IpAddr;
 
@@ -9,24 +9,24 @@ use crate::error::{Coded, ErrorCode};
 use crate::prefix::ClientPrefix;
 use crate::unit::DurationMs;
 
-/// Most prefixes of one list.
+/// The most prefixes in one list.
 const PREFIXES_MAX: usize = 1000;
-/// Most entries of any other list.
+/// The most entries in any other list.
 const LIST_MAX: usize = 50;
-/// Most bytes of one text.
+/// The most bytes of one text.
 const TEXT_MAX: usize = 2048;
-/// Most calls of a rate.
+/// The highest number of calls of a rate.
 const REQUESTS_MAX: u32 = 1_000_000;
-/// Most calls or jobs at once.
+/// The highest limit on concurrent calls or jobs.
 const CONCURRENCY_MAX: u32 = 100_000;
 
-/// A policy that cannot work.
+/// A policy is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct PolicyError {
-    /// The field, with dots between its parts.
+    /// The path of the field, with dots between its parts.
     pub field: String,
-    /// What is wrong with it and what it must be.
+    /// What is wrong with it, and what is allowed.
     pub problem: String,
 }
 
@@ -48,10 +48,10 @@ impl Coded for PolicyError {
 type Checked = Result<(), PolicyError>;
 
 impl Policy {
-    /// Refuses what cannot work.
+    /// Validates the policy.
     ///
     /// # Errors
-    /// Names the first field that is wrong and what it must be.
+    /// The first field that is not valid, and what is allowed.
     pub fn check(&self) -> Checked {
         prefixes("addresses.allow", &self.addresses.allow)?;
         prefixes("addresses.deny", &self.addresses.deny)?;
@@ -97,7 +97,7 @@ fn within<T: PartialOrd + std::fmt::Display>(field: &str, value: T, least: T, mo
     Ok(())
 }
 
-/// A list of texts: not too many, none empty or too long, each fit for a header.
+/// Checks a list of texts: not too many, none empty or too long, each valid in a header; `needed` requires at least one.
 fn texts(field: &str, list: &[String], needed: bool) -> Checked {
     if needed && list.is_empty() {
         return Err(PolicyError::new(field, "must name at least one"));
@@ -212,7 +212,7 @@ fn is_origin(text: &str) -> bool {
     if text == "*" {
         return true;
     }
-    // A star stands for labels in front only; the rest must be an origin with a label in its place.
+    // A star stands for leading labels only; with a label in its place, the rule must be an origin.
     let concrete = text.replacen("://*.", "://star.", 1);
     let Ok(url) = Url::parse(&concrete) else {
         return false;
@@ -262,7 +262,7 @@ impl JwtRule {
     }
 }
 
-/// Whether a URL's host is a loopback address, written as one: a name could change what it means.
+/// Whether a URL's host is a loopback address literal; a name does not count, since its resolution could change.
 #[must_use]
 pub(super) fn is_loopback(url: &Url) -> bool {
     match url.host() {

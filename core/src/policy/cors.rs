@@ -1,23 +1,23 @@
-//! The CORS protocol (Fetch standard, section 3.3): which headers tell a browser that a page of another origin may read an answer.
+//! The CORS protocol (Fetch standard, section 3.3): headers that tell a browser whether a page of another origin may read a response.
 //!
-//! CORS keeps pages from reading, not callers from calling: a plain call from an origin that is not listed is served without these
-//! headers, and the browser keeps the answer from the page. Only a preflight is refused.
+//! CORS keeps pages from reading responses, not clients from calling: a call from an origin that is not allowed is served without these
+//! headers, and the browser withholds the response from the page. Only a preflight is refused.
 
 use super::Cors;
 
-/// What a preflight asks for.
+/// The headers of a preflight request.
 #[derive(Clone, Copy, Debug)]
 pub struct Preflight<'a> {
-    /// `origin`.
+    /// The `origin` header.
     pub origin: &'a str,
-    /// `access-control-request-method`.
+    /// The `access-control-request-method` header.
     pub method: &'a str,
-    /// `access-control-request-headers`, empty if absent.
+    /// The `access-control-request-headers` header; empty if absent.
     pub headers: &'a str,
 }
 
 impl Cors {
-    /// What `access-control-allow-origin` says to this origin; `None`: nothing.
+    /// The value of `access-control-allow-origin` for this origin; `None` if it is not allowed.
     #[must_use]
     pub fn allows<'a>(&self, origin: &'a str) -> Option<&'a str> {
         let mut any = false;
@@ -31,17 +31,17 @@ impl Cors {
         any.then_some("*")
     }
 
-    /// Whether answers differ by origin, so that caches must know.
+    /// Whether responses differ by origin, so that `vary` must tell caches.
     #[must_use]
     pub fn varies(&self) -> bool {
         self.origins.iter().any(|rule| rule != "*")
     }
 
-    /// The headers of the answer to a preflight; `None` if it is refused.
+    /// The headers of the response to a preflight; `None` if it is refused.
     #[must_use]
     pub fn preflight(&self, asked: &Preflight<'_>) -> Option<Vec<(&'static str, String)>> {
         let origin = self.allows(asked.origin)?;
-        // Methods are case-sensitive; those that need no leave are never asked for in vain.
+        // Method names are case-sensitive; those that browsers consider safe need no permission.
         let simple = ["GET", "HEAD", "POST"].contains(&asked.method);
         if !simple && !self.methods.iter().any(|method| method == asked.method) {
             return None;
@@ -58,7 +58,7 @@ impl Cors {
                 .headers
                 .iter()
                 .any(|rule| rule.eq_ignore_ascii_case(header));
-            // The star never stands for this one.
+            // The wildcard does not cover this header.
             let starred = any && !header.eq_ignore_ascii_case("authorization");
             if !listed && !starred {
                 return None;
@@ -77,7 +77,7 @@ impl Cors {
         Some(out)
     }
 
-    /// The headers of the answer to a call from `origin`; none if it may not read it.
+    /// The headers of the response to a call from `origin`; empty if the page may not read it.
     #[must_use]
     pub fn answer(&self, origin: &str) -> Vec<(&'static str, String)> {
         let Some(origin) = self.allows(origin) else {
@@ -99,7 +99,7 @@ impl Cors {
     }
 }
 
-/// Whether `origin` is what a rule means. A star stands for one label or more, and never for none.
+/// Whether a rule matches `origin`. A star stands for one or more labels.
 fn matches(rule: &str, origin: &str) -> bool {
     let Some((scheme, rest)) = rule.split_once("://*") else {
         return rule == origin;

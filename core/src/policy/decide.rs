@@ -1,11 +1,11 @@
-//! Whether a call is let in: one function from policy, facts and time to a verdict.
+//! Admission of a call: one function from policy, facts and time to a verdict.
 //!
-//! The order is fixed, cheap and telling rules first: addresses, CORS preflight, authentication, rate of the client, rate of the app, quota,
-//! concurrency, body. A call that one rule refuses is not counted by the rules after it, so a caller without credentials can use up
-//! nobody's rate, and a caller over its rate nobody's quota. The rate of the client stands before that of the app so that one
-//! client cannot use up the app's rate with calls that are refused.
+//! The order is fixed, with cheap and selective rules first: addresses, CORS preflight, authentication, the client's rate, the app's
+//! rate, quota, concurrency, body. A call that one rule refuses is not counted by later ones: a caller without credentials cannot use up
+//! a rate, and a caller over its rate cannot use up the quota. The client's rate precedes the app's, so that one client cannot use up the
+//! app's rate with calls that are refused.
 //!
-//! What has to be counted or looked up elsewhere is asked of [`Counters`]; a test gives made-up ones, the gateway its own.
+//! Counters and keys are behind [`Counters`]: the gateway has real ones, tests have fakes.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
@@ -19,32 +19,32 @@ use crate::digest::Digest;
 use crate::error::ErrorCode;
 use crate::unit::Timestamp;
 
-/// What is known of a request before its body.
+/// What is known of a request before its body is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// The client's address; unknown on a connection without one.
+    /// The client's address; `None` on a connection without one.
     pub address: Option<IpAddr>,
-    /// What the client asks for, if this is a preflight.
+    /// The preflight request, if this is one.
     pub preflight: Option<Preflight<'a>>,
-    /// The field `x-api-key`.
+    /// The `x-api-key` header.
     pub api_key: Option<&'a str>,
-    /// The token of `authorization: Bearer`.
+    /// The bearer token of the `authorization` header.
     pub bearer: Option<&'a str>,
-    /// The length of the body that was announced.
+    /// The announced length of the body.
     pub content_length: Option<u64>,
 }
 
-/// Whose calls are counted together by the rate of each client.
+/// The key by which calls are attributed to a client for its rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClientKey {
-    /// An IPv4 address, or the first 64 bits of an IPv6 address: what one subscriber has.
+    /// An IPv4 address, or the first 64 bits of an IPv6 address, which is what one subscriber typically has.
     Address(u128),
-    /// An identity that was proven.
+    /// A verified identity, hashed.
     Identity(u128),
 }
 
 impl ClientKey {
-    /// The key of an address.
+    /// The key of a client's address.
     #[must_use]
     pub fn of_address(address: Option<IpAddr>) -> Self {
         Self::Address(match address.map(|a| a.to_canonical()) {
@@ -62,20 +62,20 @@ impl ClientKey {
     }
 }
 
-/// Who calls, as far as it was proven.
+/// The caller's identity, as far as it was verified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Identity {
-    /// Nobody asked.
+    /// Not verified, since the policy does not ask for it.
     #[default]
     Unknown,
-    /// The holder of the key with this name.
+    /// The holder of the API key with this name.
     Key(String),
-    /// The subject of a token; empty if it has none.
+    /// The subject of a token; empty if the token has none.
     Subject(String),
 }
 
 impl Identity {
-    /// The value of the header that functions see: `key:NAME` or `jwt:SUBJECT`.
+    /// The value of the header that functions see: `key:NAME` or `jwt:SUBJECT`; `None` if unknown.
     #[must_use]
     pub fn header(&self) -> Option<String> {
         match self {
@@ -86,117 +86,117 @@ impl Identity {
     }
 }
 
-/// How a rate stands.
+/// The state of a rate after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateState {
-    /// Whether this call is within it; it is counted if so.
+    /// Whether the call is within the rate; only then is it counted.
     pub admitted: bool,
-    /// Calls that would be let in now, after this one.
+    /// How many further calls would be admitted now.
     pub remaining: u32,
-    /// Until there is room for one more (refused), or for the whole burst (admitted).
+    /// Until one more call is possible (if refused), or until the full burst is (if admitted).
     pub reset: Duration,
 }
 
-/// Which rate.
+/// The scope of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateScope {
-    /// That of all calls.
+    /// All calls of the app.
     App,
-    /// That of one client's calls.
+    /// The calls of one client.
     Client(ClientKey),
 }
 
-/// What is counted and known beside the policy. Each is asked at most once for a call, in the order of the rules.
+/// Counters and keys that the decision needs beside the policy. Each method is called at most once per call, in the order of the rules.
 pub trait Counters {
-    /// The claims of a token whose signature is good under one of the provider's keys.
+    /// The claims of a token whose signature is valid under one of the provider's keys.
     ///
     /// # Errors
-    /// Why it is not.
+    /// Why it is not valid.
     fn verify(&self, rule: &JwtRule, token: &str) -> Result<Claims, TokenFault>;
 
-    /// Takes one call out of a rate that the policy has.
+    /// Takes one call from a rate of the policy.
     fn rate(&self, scope: RateScope) -> RateState;
 
-    /// Calls let in within the present windows.
+    /// The calls admitted within the present quota windows.
     fn used(&self) -> Used;
 
-    /// Takes one call out of the quota.
+    /// Counts one call against the quota.
     fn count(&self);
 
-    /// Takes one of `limit` places for calls that run; whoever asked gives it back.
+    /// Takes one of `limit` places for concurrent calls; the caller must give it back. False if all are taken.
     fn enter(&self, limit: u32) -> bool;
 }
 
-/// What is left of a rate or quota, for the headers of an answer.
+/// The remaining budget of a rate or quota, for response headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// What it is called: `client`, `app`, `quota`.
+    /// Its name: `client`, `app` or `quota`.
     pub name: &'static str,
-    /// Calls left.
+    /// The remaining calls.
     pub remaining: u64,
-    /// Seconds until there are more.
+    /// Seconds until it is replenished.
     pub reset_s: u64,
 }
 
-/// A call that is let in.
+/// An admitted call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Admitted {
-    /// Who calls.
+    /// The caller's identity.
     pub identity: Identity,
-    /// Whether `identity` was proven by an API key, which then goes no further.
+    /// Whether an API key proved the identity; the key is then not passed on to the function.
     pub by_key: bool,
-    /// The budget with the least left, if the policy has one.
+    /// The budget with the least left; `None` if the policy has no rate or quota.
     pub budget: Option<Budget>,
-    /// Whether it took one of the places for calls that run.
+    /// Whether the call took one of the places for concurrent calls.
     pub entered: bool,
 }
 
-/// A call that is not let in.
+/// A refused call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Which rule: a label of metrics.
+    /// The rule that refused it, a label in metrics.
     pub reason: Reason,
-    /// What the client is told.
+    /// The explanation for the client.
     pub detail: &'static str,
-    /// When it may try again, if that can help.
+    /// Seconds after which a retry can succeed; `None` if it cannot help.
     pub retry_after_s: Option<u64>,
-    /// The budget that is used up.
+    /// The budget that is used up, if that is the reason.
     pub budget: Option<Budget>,
 }
 
-/// What comes of a request.
+/// The verdict on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The function is called.
+    /// The call is admitted to the function.
     Admit(Admitted),
-    /// The gateway answers a preflight, with these headers.
+    /// The gateway answers a preflight with these headers.
     Preflight(Vec<(&'static str, String)>),
-    /// The gateway refuses.
+    /// The call is refused.
     Refuse(Refused),
 }
 
-/// Which rule refused a call.
+/// The rule that refused a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// The address may not call.
+    /// The client's address is not allowed.
     Address,
-    /// A preflight asked for what is not allowed.
+    /// A preflight asked for something that is not allowed.
     Preflight,
-    /// No credentials came.
+    /// Credentials are missing.
     NoCredentials,
-    /// The credentials are not good.
+    /// Credentials are not valid.
     BadCredentials,
-    /// The credentials are good for something else.
+    /// Credentials are valid, but do not grant access.
     Forbidden,
-    /// Tokens cannot be checked now.
+    /// Tokens cannot be verified at present.
     NoKeys,
-    /// The client calls too fast.
+    /// The client exceeds its rate.
     ClientRate,
-    /// All clients together call too fast.
+    /// All clients together exceed the app's rate.
     AppRate,
     /// The quota is used up.
     Quota,
-    /// Too many calls run.
+    /// Too many calls are running.
     Concurrency,
     /// The body is too large.
     Body,
@@ -205,7 +205,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All, for metrics.
+    /// All reasons, for metrics.
     pub const ALL: [Self; 12] = [
         Self::Address,
         Self::Preflight,
@@ -221,7 +221,7 @@ impl Reason {
         Self::Suspended,
     ];
 
-    /// The label of metrics.
+    /// The label in metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -240,7 +240,7 @@ impl Reason {
         }
     }
 
-    /// The code of the answer.
+    /// The error code of the response.
     #[must_use]
     pub const fn code(self) -> ErrorCode {
         match self {
@@ -270,7 +270,7 @@ impl Refused {
     }
 }
 
-/// Decides on a request. Counts what is admitted, and only that.
+/// Decides on a request; only an admitted call is counted.
 #[must_use]
 pub fn decide(
     spec: &GatewaySpec,
@@ -421,7 +421,7 @@ fn refused_token(fault: TokenFault) -> Refused {
     }
 }
 
-/// Whole seconds, never too few.
+/// Whole seconds, rounded up.
 const fn seconds(span: Duration) -> u64 {
     let part = if span.subsec_nanos() > 0 { 1 } else { 0 };
     span.as_secs() + part

@@ -1,7 +1,7 @@
-//! Keys of an app's callers.
+//! API keys of an app's callers.
 //!
-//! A key is `fdnk_ID_SECRET`: the id finds it, the secret (256 random bits) proves it. The network keeps the SHA-256 of the whole text
-//! only: a secret of that many random bits needs no slow hash. The comparison takes the same time whatever differs.
+//! A key is `fdnk_ID_SECRET`: the id finds the record, the secret (256 random bits) proves possession. The network stores only the
+//! SHA-256 of the whole text: a secret with that many random bits needs no slow hash. The comparison takes constant time.
 
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
@@ -12,19 +12,19 @@ use crate::error::ParseError;
 use crate::id::KeyId;
 use crate::unit::Timestamp;
 
-/// What every key begins with, so that it is known for one wherever it turns up.
+/// The prefix of every key, by which leaked keys can be recognised.
 const PREFIX: &str = "fdnk_";
-/// The longest key.
+/// The most bytes of a presented key.
 const LENGTH_MAX: usize = 256;
 
-/// A key as the network keeps it.
+/// The stored form of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApiKey {
-    /// Which key it is.
+    /// The key's id.
     pub id: KeyId,
-    /// What it is called: who calls with it.
+    /// The key's name, which identifies the caller.
     pub name: KeyName,
-    /// The SHA-256 of its text.
+    /// The SHA-256 of the key's text.
     pub hash: Digest,
     /// When it ends, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,19 +84,19 @@ impl std::fmt::Display for KeyName {
     }
 }
 
-/// The text of a new key, shown once.
+/// The text of a new key, which is shown once.
 #[must_use]
 pub fn text(id: KeyId, secret: &str) -> String {
     format!("{PREFIX}{}_{secret}", id.uuid().simple())
 }
 
-/// Whether a text claims to be a key.
+/// Whether a text has the prefix of a key.
 #[must_use]
 pub fn looks_like_key(text: &str) -> bool {
     text.starts_with(PREFIX)
 }
 
-/// The key that `presented` is, if it is one of `keys` and has not ended.
+/// The key in `keys` that `presented` matches, if it has not expired; `None` otherwise.
 #[must_use]
 pub fn find<'a>(keys: &'a [ApiKey], presented: &str, now: Timestamp) -> Option<&'a ApiKey> {
     if presented.len() > LENGTH_MAX {
@@ -104,7 +104,7 @@ pub fn find<'a>(keys: &'a [ApiKey], presented: &str, now: Timestamp) -> Option<&
     }
     let (id, _) = presented.strip_prefix(PREFIX)?.split_once('_')?;
     let id = KeyId::from_uuid(uuid::Uuid::try_parse(id).ok()?);
-    // Ids are no secret: looking for one may take as long as it takes.
+    // Ids are not secret, so this search need not take constant time.
     let key = keys.iter().find(|key| key.id == id)?;
     let same = key
         .hash

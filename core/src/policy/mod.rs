@@ -1,11 +1,11 @@
-//! The policy of an app: who may call it, how often, from where, and what the gateway adds to its answers.
+//! The policy of an app: who may call it, how often, from where, and what the gateway adds to its responses.
 //!
-//! A [`Policy`] is declared by whoever owns the app (TOML, JSON or YAML of one shape), checked once by [`Policy::check`], kept by the
-//! controller, and pushed to every node as part of the app's desired state, so that it holds with the controller away and after a
-//! restart. What it means is decided here, by pure functions: [`decide::decide`] takes policy, facts of the request, the time and the
-//! counters and says whether the call is let in. The gateway gives it counters and writes the answer.
+//! A [`Policy`] is declared by the app's owner (TOML, JSON or YAML with one structure), validated by [`Policy::check`], stored by the
+//! controller, and pushed to every node as part of the app's desired state, so that it holds while no controller is available and after a
+//! restart. Pure functions decide what it means: [`decide::decide`] takes policy, facts of the request, time and counters and returns the
+//! verdict. The gateway provides the counters and writes the response.
 //!
-//! Everything is off by default: an empty policy lets every call in and adds nothing.
+//! Everything is off by default: an empty policy admits every call and adds nothing.
 
 pub mod api;
 mod check;
@@ -29,26 +29,26 @@ use crate::id::HostName;
 use crate::prefix::ClientPrefix;
 use crate::unit::{ByteSize, DurationMs};
 
-/// What the gateways of an app are told beside what it runs.
+/// The configuration of an app's gateways, apart from what the app runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GatewaySpec {
     /// Who may call it, and how often.
     pub policy: Policy,
-    /// The keys that count if the policy asks for one; hashes only.
+    /// The valid API keys, if the policy requires one; hashes only.
     pub keys: Vec<ApiKey>,
-    /// Which versions its calls go to.
+    /// The split of its calls between versions.
     pub traffic: Traffic,
-    /// The host names it answers to beside its own, proven by their owners.
+    /// Further host names that it serves, whose ownership is proven.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub hosts: BTreeSet<HostName>,
-    /// Whether its tenant is suspended: then nobody may call it.
+    /// Whether its tenant is suspended; all calls are then refused.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub suspended: bool,
 }
 
 impl GatewaySpec {
-    /// Whether it says nothing.
+    /// Whether everything has its default.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.policy.is_empty()
@@ -89,7 +89,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Whether it lets every call in and adds nothing.
+    /// Whether the policy admits every call and adds nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -232,7 +232,7 @@ impl Rate {
         DurationMs::from_secs(1)
     }
 
-    /// How many calls may come at once after a pause.
+    /// How many calls are admitted at once after a pause; `requests` by default.
     #[must_use]
     pub fn burst(&self) -> u32 {
         self.burst.unwrap_or(self.requests).max(1)
@@ -252,7 +252,7 @@ pub struct QuotaRule {
 }
 
 impl QuotaRule {
-    /// Whether it bounds nothing.
+    /// Whether the rule has no limit.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.per_day.is_none() && self.per_month.is_none()
@@ -280,7 +280,7 @@ pub struct SecurityHeaders {
 }
 
 impl SecurityHeaders {
-    /// The headers, names in lower case.
+    /// The headers, with names in lower case.
     #[must_use]
     pub fn headers(&self) -> Vec<(&'static str, String)> {
         let mut out = Vec::new();
@@ -308,9 +308,9 @@ impl SecurityHeaders {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FrameOptions {
-    /// Nobody.
+    /// No page may embed the response.
     Deny,
-    /// Pages of the same origin.
+    /// Pages of the same origin may.
     SameOrigin,
 }
 

@@ -1,10 +1,10 @@
-//! Quotas: calls of a day and of a month (UTC), over all nodes.
+//! Quotas: calls per day and per month (UTC), over all nodes.
 //!
-//! The controller counts calls from the usage records of all nodes, each once, and tells every node the sums with its snapshots. A node
-//! adds what it has let in itself since it was told. So a node knows less than the truth by what the others have let in since: at
-//! most the network's rate of calls times the age of the sums (a record's way to the controller and the time between two snapshots).
-//! That many calls too many may be let in at the end of a window; no call too few, because nothing is counted twice for longer than
-//! that age. With the controller away, each node goes on with the last sums and what it has let in itself.
+//! The controller counts calls once each, from the usage of all nodes, and sends the sums to every node with its snapshots. A node adds
+//! the calls that it has admitted itself since. So a node's count lacks what the others have admitted since: at most the network's call
+//! rate times the age of the sums (the delay of usage on its way to the controller plus the interval between snapshots). At the end of a
+//! window that many calls too many may be admitted; no call is refused too early, because nothing is counted twice for longer than that
+//! age. While no controller is available, each node continues with the last sums and its own calls.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,17 +14,17 @@ use crate::unit::Timestamp;
 
 const DAY_MS: u64 = 86_400_000;
 
-/// A day and its month, as numbers that grow.
+/// A day and its month, as increasing numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Window {
-    /// Days since 1970-01-01.
+    /// The number of days since 1970-01-01.
     pub day: u64,
-    /// Months since 1970-01.
+    /// The number of months since 1970-01.
     pub month: u64,
 }
 
 impl Window {
-    /// The day and month of a moment.
+    /// The day and month (UTC) of a moment.
     #[must_use]
     pub const fn at(now: Timestamp) -> Self {
         let day = now.0 / DAY_MS;
@@ -41,7 +41,7 @@ impl Window {
         Timestamp((self.day + 1) * DAY_MS)
     }
 
-    /// The first day of the month.
+    /// The first day of the month, in days since 1970-01-01.
     #[must_use]
     pub const fn month_begins(self) -> u64 {
         days(1970 + self.month / 12, self.month % 12 + 1)
@@ -55,8 +55,8 @@ impl Window {
     }
 }
 
-/// Year and month (from 1) of a day since 1970-01-01, in the Gregorian calendar: years of 400 repeat after 146097 days, and begin in March
-/// so that the day that leap years add is their last.
+/// Year and month (1 to 12) of a day since 1970-01-01, in the Gregorian calendar: it repeats after 400 years of 146097 days in all; years
+/// begin in March, so that the leap day is their last.
 const fn civil(day: u64) -> (u64, u64) {
     let shifted = day + 719_468;
     let era = shifted / 146_097;
@@ -73,7 +73,7 @@ const fn civil(day: u64) -> (u64, u64) {
     (year + era * 400 + late, month)
 }
 
-/// The day since 1970-01-01 that a month begins with.
+/// The first day of a month, in days since 1970-01-01.
 const fn days(year: u64, month: u64) -> u64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year / 400;
@@ -83,19 +83,19 @@ const fn days(year: u64, month: u64) -> u64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// Calls of an app in a window.
+/// The calls of an app in the present day and month.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Used {
-    /// The window.
+    /// The day and month.
     pub window: Window,
-    /// Calls of its day.
+    /// The calls of the day.
     pub day: u64,
-    /// Calls of its month.
+    /// The calls of the month.
     pub month: u64,
 }
 
 impl Used {
-    /// The same at a later moment: a day or a month that has ended is forgotten.
+    /// The counts at a later moment: zero for a day or month that has ended.
     #[must_use]
     pub const fn at(self, now: Window) -> Self {
         Self {
@@ -114,32 +114,32 @@ impl Used {
     }
 }
 
-/// Calls of an app as the controller counts them, told to nodes.
+/// The calls of an app as counted by the controller, for nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppUsed {
     /// The app.
     pub app: AppName,
-    /// Its calls, on all nodes.
+    /// The calls on all nodes.
     pub used: Used,
 }
 
-/// What is left of a quota.
+/// The remaining quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// The rule bounds nothing.
+    /// The rule has no limit.
     Unbounded,
-    /// So many calls until the window that ends first with none left, and when it ends.
+    /// The window with the fewest calls left.
     Calls {
-        /// Calls left.
+        /// The calls left.
         left: u64,
-        /// Calls of the whole window.
+        /// The limit of the window.
         limit: u64,
-        /// When the window ends.
+        /// The end of the window.
         until: Timestamp,
     },
 }
 
-/// What is left when `used` has been used.
+/// The remaining quota after `used`.
 #[must_use]
 pub fn left(rule: &QuotaRule, used: Used) -> Left {
     let day = rule.per_day.map(|limit| Left::Calls {
@@ -156,7 +156,7 @@ pub fn left(rule: &QuotaRule, used: Used) -> Left {
         Left::Unbounded => u64::MAX,
         Left::Calls { left, .. } => *left,
     };
-    // With both used up, a caller has to wait for the later end.
+    // If both are used up, the caller has to wait for the later end.
     match (day, month) {
         (Some(day), Some(month)) if calls(&month) <= calls(&day) => month,
         (Some(day), _) => day,
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn windows_are_those_of_the_calendar() {
-        // Seconds since 1970, as `date -u -d … +%s` tells them; months since 1970.
+        // Seconds since 1970 as printed by `date -u -d … +%s`; months since 1970.
         for (seconds, month, ends) in [
             (0, 0, 2_678_400),
             (951_782_399, 361, 951_868_800), // 2000-02-28T23:59:59Z

@@ -1,34 +1,34 @@
-//! Which claims a token must have. The signature is checked before, by the gateway.
+//! Validation of a token's claims. The gateway has verified the signature before.
 
 use serde_json::{Map, Value};
 
 use super::JwtRule;
 use crate::unit::Timestamp;
 
-/// The claims of a token whose signature is good.
+/// The claims of a token with a valid signature.
 pub type Claims = Map<String, Value>;
 
-/// Why a token does not count.
+/// Why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenFault {
-    /// It is no token, its algorithm is not allowed, or its signature is wrong.
+    /// It is not a token, its algorithm is not allowed, or its signature is wrong.
     Malformed,
-    /// It has ended, or has no end.
+    /// It has expired, or has no expiry time.
     Expired,
-    /// It does not count yet.
+    /// It is not valid yet.
     TooEarly,
-    /// Somebody else made it, or it was made for somebody else.
+    /// Its issuer or audience is another one.
     Elsewhere,
-    /// It is good, but lacks a claim that the policy asks for.
+    /// It lacks a claim that the policy requires.
     LacksClaim,
-    /// It was made with a key that is not known here.
+    /// It is signed with a key that is not known here.
     UnknownKey,
-    /// No key is known here at all: they could not be fetched yet.
+    /// No key is known here at all: the provider's keys could not be fetched yet.
     NoKeys,
 }
 
 impl TokenFault {
-    /// What a client is told: enough to mend its token, nothing of the policy.
+    /// The explanation for the client: enough to correct its token, nothing about the policy.
     #[must_use]
     pub const fn detail(self) -> &'static str {
         match self {
@@ -43,10 +43,10 @@ impl TokenFault {
     }
 }
 
-/// Checks the claims of a token (RFC 7519, section 4.1). A token without an end is refused: nobody could take it back.
+/// Checks the claims of a token (RFC 7519, section 4.1). A token without an expiry time is refused, since it could never be revoked.
 ///
 /// # Errors
-/// The first reason why it does not count.
+/// The first reason why it is refused.
 pub fn check(rule: &JwtRule, claims: &Claims, now: Timestamp) -> Result<(), TokenFault> {
     #[allow(
         clippy::cast_precision_loss,
@@ -74,7 +74,7 @@ pub fn check(rule: &JwtRule, claims: &Claims, now: Timestamp) -> Result<(), Toke
     }
     for (claim, wanted) in &rule.required_claims {
         let value = claims.get(claim).ok_or(TokenFault::LacksClaim)?;
-        // `scope` is a list of words (RFC 8693, section 4.2).
+        // `scope` is a space-separated list (RFC 8693, section 4.2).
         if !wanted.is_empty() && !names_one(value, wanted, claim == "scope") {
             return Err(TokenFault::LacksClaim);
         }
@@ -82,7 +82,7 @@ pub fn check(rule: &JwtRule, claims: &Claims, now: Timestamp) -> Result<(), Toke
     Ok(())
 }
 
-/// Whether a claim is one of `wanted`, or a list with one of them.
+/// Whether a claim is one of `wanted`, or a list that contains one of them; with `words`, a text is such a list.
 fn names_one(value: &Value, wanted: &[String], words: bool) -> bool {
     let wants = |text: &str| wanted.iter().any(|w| w == text);
     match value {
@@ -95,7 +95,7 @@ fn names_one(value: &Value, wanted: &[String], words: bool) -> bool {
     }
 }
 
-/// Whom a token speaks for: its subject, where that can stand in a header.
+/// The subject of a token if it is valid in a header; else empty.
 #[must_use]
 pub fn subject(claims: &Claims) -> &str {
     let subject = claims

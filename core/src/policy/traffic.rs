@@ -1,10 +1,10 @@
-//! Which version of an app a call goes to.
+//! The traffic split: which version of an app serves a call.
 //!
-//! Each version has a weight; a call has a *point*, 64 bits that are as good as random, and goes to the version in whose part of the line
-//! the point lies. The parts stand in the order of the list, each as long as its weight, so a change of weights moves the calls
-//! that it must and few others. Where points come from makes the split sticky or not: drawn for each call, kept in the client's cookie, or
-//! made of its address. A sticky client keeps its point, not its version: with the weights back as they were, it is back where it
-//! was, and a version of weight 0 gets no call of anybody.
+//! Each version has a weight; a call has a *point*, 64 random or pseudo-random bits, and goes to the version whose interval contains it.
+//! The intervals follow the order of the list, each as long as its weight, so a change of weights moves the calls that it must and few
+//! others. The origin of the points makes the split sticky or not: drawn for each call, stored in the client's cookie, or derived from
+//! its address. A sticky client keeps its point, not its version: when the weights are restored, so is its version, and a version of
+//! weight 0 gets no calls at all.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -14,7 +14,7 @@ use super::decide::ClientKey;
 use crate::digest::Digest;
 use crate::id::{AppName, VersionNumber};
 
-/// Most versions of one split.
+/// The most versions of one split.
 pub const VERSIONS_MAX: usize = 8;
 /// The largest weight.
 pub const WEIGHT_MAX: u32 = 10_000;
@@ -45,12 +45,12 @@ pub struct Share {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Sticky {
-    /// No: each call is drawn anew.
+    /// Not sticky: a new point is drawn for each call.
     #[default]
     None,
     /// By a cookie, for as long as the client keeps it.
     Cookie,
-    /// By its address, or the first 64 bits of an IPv6 address.
+    /// By the client's address, or the first 64 bits of an IPv6 address.
     Address,
 }
 
@@ -61,10 +61,10 @@ impl Traffic {
         self.split.is_empty()
     }
 
-    /// Refuses what cannot work.
+    /// Validates the split.
     ///
     /// # Errors
-    /// Names the field.
+    /// The field that is not valid, and what is allowed.
     pub fn check(&self) -> Result<(), PolicyError> {
         let wrong = |problem: String| Err(PolicyError::new("traffic.split", problem));
         if self.split.len() > VERSIONS_MAX {
@@ -91,11 +91,11 @@ impl Traffic {
     }
 }
 
-/// Which of several weights a point falls to; `None` if all are 0.
+/// The index of the weight whose interval contains a point; `None` if all weights are 0.
 #[must_use]
 pub fn choose(weights: impl Iterator<Item = u32> + Clone, point: u64) -> Option<usize> {
     let total: u64 = weights.clone().map(u64::from).sum();
-    // The point scaled to the sum of the weights: below it, and evenly spread.
+    // The point scaled to the sum of the weights: below the sum, and evenly spread.
     let scaled = (u128::from(point) * u128::from(total)) >> 64;
     let mut end = 0u128;
     for (at, weight) in weights.enumerate() {
@@ -107,7 +107,7 @@ pub fn choose(weights: impl Iterator<Item = u32> + Clone, point: u64) -> Option<
     None
 }
 
-/// The point of a client's address: other for each app, so that not the same clients get every app's new version.
+/// The point of a client's address. It depends on the app, so that the new versions of all apps do not hit the same clients.
 #[must_use]
 pub fn point_of(app: &AppName, client: ClientKey) -> u64 {
     let (kind, number) = match client {

@@ -1,4 +1,4 @@
-//! Single calls: what a node writes of each, keeps for a time, and tells who looks for some of them.
+//! Single calls: what a node records of each and keeps for some time, and the search for them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,33 +15,33 @@ use crate::id::{
 use crate::prefix::ClientPrefix;
 use crate::unit::{MebiBytes, Revision, Timestamp};
 
-/// What a node writes of a call: what is billed, and what somebody who looks for the call wants to know.
+/// A node's record of a call: what is billed, and what a search for the call should show.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallRecord {
-    /// What is billed. In the same place as in the records of the revision before, so that either revision reads what the other has left.
+    /// What is billed. It is in the same position as in records of the previous release, so that either release reads what the other has left.
     #[serde(flatten)]
     pub used: UsageRecord,
-    /// What else is known. A record of the revision before has none: then its segment goes as records, not as sums.
+    /// Other facts. `None` in a record of the previous release; its segment is then handed over as records, not as sums.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallFacts>,
-    /// What the record before this one has counted of the same call, which this one takes the place of.
+    /// What an earlier record of the same call has counted, which this record replaces; `None` for a call's first record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noted: Option<Noted>,
 }
 
-/// What was counted of a call while it ran.
+/// What was counted of a call while it was running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Noted {
-    /// For how long it had had an instance, in microseconds.
+    /// How long it had occupied an instance, in microseconds.
     pub duration_us: u64,
-    /// Its CPU time in microseconds.
+    /// Its CPU time, in microseconds.
     pub cpu_us: u64,
-    /// Bytes of its answer that had been sent.
+    /// The bytes of its response that had been sent.
     pub egress_bytes: u64,
 }
 
 impl Noted {
-    /// What a record has counted, if it is not the last one of its call.
+    /// What a record has counted, if it is not the final one of its call.
     #[must_use]
     pub fn of(record: &UsageRecord) -> Option<Self> {
         (record.outcome == UsageOutcome::Running).then_some(Self {
@@ -51,7 +51,7 @@ impl Noted {
         })
     }
 
-    /// The record that counted this, where `later` is another one of the same call.
+    /// Reconstructs the record that counted this; `later` is a later record of the same call.
     #[must_use]
     pub fn record(&self, later: &UsageRecord) -> UsageRecord {
         UsageRecord {
@@ -64,16 +64,16 @@ impl Noted {
     }
 }
 
-/// What is known of a call besides what it used.
+/// What is known of a call besides its usage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallFacts {
     /// The request id; lines of the function's log have the same.
     pub request: String,
-    /// The trace id (W3C Trace Context), 32 hexadecimal digits.
+    /// The W3C trace id, 32 hexadecimal digits.
     pub trace: String,
     /// The request's method.
     pub method: String,
-    /// The status of the answer, if one was begun.
+    /// The status of the response, if one was begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// From the request's arrival until it was let in, in microseconds.
@@ -85,10 +85,10 @@ pub struct CallFacts {
     /// From then until the function had set the answer's head.
     #[serde(default)]
     pub head_us: u64,
-    /// From the request's arrival until this was written.
+    /// The time from the request's arrival until this was written, in microseconds.
     #[serde(default)]
     pub total_us: u64,
-    /// How it was routed. A record of an older agent has nothing of that.
+    /// How the call was routed; empty in records of older agents.
     #[serde(flatten)]
     pub routed: Routed,
 }
@@ -120,23 +120,24 @@ pub struct Routed {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanUse {
-    /// A plan used it. So it is too before there is any plan, and of calls that no client's DNS answer brought: stages, jobs, calls that were handed on.
+    /// A plan uses it. This is also the case before there is any plan, and for calls that no client's DNS answer caused: stages,
+    /// jobs, forwarded calls.
     #[default]
     Used,
-    /// No plan did any more, and the app was still kept loaded for clients with older answers.
+    /// No plan uses it any more, and the app is still loaded for clients with older DNS answers.
     Leaving,
-    /// No plan did.
+    /// No plan uses it.
     Unused,
 }
 
 impl PlanUse {
-    /// Whether there is nothing to say.
+    /// Whether this is the default, which need not be stated.
     #[must_use]
     pub const fn is_used(&self) -> bool {
         matches!(self, Self::Used)
     }
 
-    /// Of a cluster: `primary` have the app loaded, of which clients are `leaving` some.
+    /// The use of `cluster`: those in `primary` have the app loaded, those in `leaving` only for older answers.
     #[must_use]
     pub fn of(
         cluster: &ClusterId,
@@ -152,7 +153,7 @@ impl PlanUse {
         }
     }
 
-    /// The word for it.
+    /// The name used in JSON and headers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -213,7 +214,7 @@ pub struct CallLine {
 }
 
 impl CallLine {
-    /// A node's record for who looks for it.
+    /// The search result for a node's record.
     #[must_use]
     pub fn new(node: NodeId, record: CallRecord) -> Self {
         let CallRecord { used, call, .. } = record;
@@ -256,17 +257,17 @@ pub struct CallList {
     pub silent: Vec<NodeId>,
 }
 
-/// Which of an app's calls are looked for.
+/// A search for an app's calls; all conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallQuery {
-    /// That arrived at this moment or later.
+    /// The earliest arrival time.
     #[serde(default)]
     pub since: Timestamp,
     /// That arrived before this moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// That were answered so.
+    /// The status of the response; `None` for any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<StatusFilter>,
     /// That ended so.
@@ -286,10 +287,10 @@ pub struct CallQuery {
 }
 
 impl CallQuery {
-    /// The most calls that are told at once.
+    /// The most calls in one result.
     pub const LIMIT_MAX: u32 = 1000;
 
-    /// Whether a record of the right app is one of those.
+    /// Whether a record of the right app matches.
     #[must_use]
     pub fn takes(&self, record: &CallRecord) -> bool {
         let (used, facts) = (&record.used, record.call.as_ref());
@@ -313,18 +314,18 @@ impl CallQuery {
     }
 }
 
-/// A status, or all of a class.
+/// A status code, or a class of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum StatusFilter {
-    /// This one.
+    /// This status code.
     One(u16),
-    /// All that begin with this digit.
+    /// All status codes with this first digit.
     Class(u16),
 }
 
 impl StatusFilter {
-    /// Whether a status is one of those.
+    /// Whether a status code matches.
     #[must_use]
     pub const fn takes(self, status: u16) -> bool {
         match self {

@@ -1,9 +1,9 @@
-//! Sums of a node's records: what goes to the controller in the place of each of them.
+//! Sums of a node's records, which are sent to the controller instead of each record.
 //!
-//! A batch is made of one sealed segment of the node's spool and of nothing else, so it is the same however often it is made. Records of one
-//! call may lie in several segments, each of them handed over, lost with a receipt, sent again and overtaken by others: so a record that takes the
-//! place of an earlier one ([`CallRecord::noted`]) takes away what that one counted. Then the sum of all batches is that of the last records of
-//! all calls, whatever the order, and no batch needs to know of another.
+//! A batch is made from one sealed segment of the node's spool and nothing else, so it is the same however often it is made. The records
+//! of one call may be in several segments, each of which may be handed over, lose its receipt, be sent again and be overtaken by others.
+//! Therefore a record that replaces an earlier one ([`CallRecord::noted`]) subtracts what that one counted. The sum of all batches then
+//! equals that of the final records of all calls, whatever the order, and no batch depends on another.
 
 use std::collections::BTreeMap;
 
@@ -19,18 +19,18 @@ const MINUTE_MS: u64 = 60_000;
 /// Sums that are handed over together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageSums {
-    /// The segment's: the same for the same sums, always.
+    /// The batch's id, derived from the segment: always the same for the same sums.
     pub batch: BatchId,
-    /// The node whose calls they are of.
+    /// The node that served the calls.
     pub node: NodeId,
-    /// Records in the segment.
+    /// The number of records in the segment.
     pub records: u32,
-    /// The sums, in the order of what they are of.
+    /// The sums, sorted by what they are of.
     pub sums: Vec<UsageSum>,
 }
 
-/// What calls of one function version used that began in one minute and ended alike. Whole numbers of the meters' smallest units; below zero
-/// where more is taken away than added.
+/// The usage of calls of one function version that began in the same minute and had the same outcome. Integers in the meters' smallest
+/// units; negative where more is subtracted than added.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageSum {
     /// The app that was called.
@@ -39,25 +39,25 @@ pub struct UsageSum {
     pub function: FunctionName,
     /// Its version.
     pub version: VersionNumber,
-    /// How the calls ended.
+    /// The outcome of the calls.
     pub outcome: UsageOutcome,
-    /// When the first of them arrived: the others did in the same minute.
+    /// When the first of them arrived; the others arrived in the same minute.
     pub first: Timestamp,
-    /// How many records were added or taken away.
+    /// The number of records that were added or subtracted.
     pub records: u32,
-    /// Calls.
+    /// The number of calls.
     pub calls: i64,
-    /// Memory times time, in MiB·µs.
+    /// Memory integrated over time, in MiB·µs.
     pub memory: i64,
     /// CPU time in microseconds.
     pub cpu: i64,
-    /// GPU memory times time, in MiB·µs.
+    /// GPU memory integrated over time, in MiB·µs.
     pub gpu: i64,
-    /// Bytes of answers.
+    /// Bytes of responses.
     pub egress: i64,
 }
 
-/// What a sum is of. The minute is as fine as anything that bills ask for, and finer than whatever is kept.
+/// The key of a sum. A minute is as fine as any bill needs, and finer than what is stored.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Key<'a> {
     app: &'a AppName,
@@ -79,7 +79,7 @@ impl<'a> Key<'a> {
     }
 }
 
-/// A sum while it is made.
+/// A sum in progress.
 struct Sum {
     first: Timestamp,
     records: u32,
@@ -91,7 +91,7 @@ impl Sum {
         if at.get() < self.first.get() {
             self.first = at;
         }
-        // A segment is bounded far below that.
+        // The number of records in a segment is bounded far below that.
         self.records = self.records.saturating_add(1);
     }
 
@@ -116,10 +116,10 @@ impl Sum {
     }
 }
 
-/// The sums of a segment's records.
+/// Sums up the records of a segment.
 ///
 /// # Errors
-/// When a record says more than a call can use, or a sum does not fit.
+/// When a record claims more than a call can use, or a sum overflows.
 pub fn roll_up(records: &[CallRecord]) -> Result<Vec<UsageSum>, BillingError> {
     let mut sums: BTreeMap<Key<'_>, Sum> = BTreeMap::new();
     for record in records {
@@ -142,7 +142,7 @@ pub fn roll_up(records: &[CallRecord]) -> Result<Vec<UsageSum>, BillingError> {
             sum.quantities.sub(&before)?;
         }
     }
-    // Calls that were noted while they ran and have ended in the same segment leave nothing to tell.
+    // Calls that were noted while running and ended within the same segment cancel out.
     let told = sums
         .into_iter()
         .filter(|(_, sum)| !sum.quantities.is_zero());

@@ -1,4 +1,4 @@
-//! What a developer writes: a workflow as YAML or JSON, and what becomes of it.
+//! Workflow declarations: what developers write as YAML or JSON, and its resolution.
 //!
 //! ```yaml
 //! timeout: 30s
@@ -13,8 +13,8 @@
 //!     retries: { count: 2, backoff: 200ms }
 //! ```
 //!
-//! Reading and judging are two steps. [`Declaration::parse`] fails with the line at which the text is not what it should be;
-//! [`Declaration::resolve`] looks functions up, and tells all that is wrong at once, each mistake by its stage.
+//! Parsing and resolving are separate steps. [`Declaration::parse`] fails with the line at which the text is wrong;
+//! [`Declaration::resolve`] looks functions up, and reports all mistakes at once, each with its stage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -30,23 +30,23 @@ use crate::unit::{ByteSize, DurationMs};
 
 /// The longest declaration, in bytes.
 pub const TEXT_MAX: usize = 256 << 10;
-/// The most edges one workflow may have.
+/// The most edges of one workflow.
 pub const EDGES_MAX: usize = 1024;
-/// The largest size that an edge can be expected to have.
+/// The largest expected size of an edge.
 pub const SIZE_MAX: ByteSize = ByteSize::from_mib(1024);
-/// The longest time that a workflow or a stage may be given.
+/// The longest timeout of a workflow or a stage.
 pub const TIMEOUT_MAX: DurationMs = DurationMs::from_secs(3600);
-/// How often a stage may be tried again.
+/// The most retries of a stage.
 pub const RETRIES_MAX: u32 = 10;
-/// The longest pause before the first repetition.
+/// The longest pause before the first retry.
 pub const BACKOFF_MAX: DurationMs = DurationMs::from_secs(60);
-/// The size that an edge is expected to have when nobody said anything and nothing was measured.
+/// The expected size of an edge that was neither declared nor measured.
 pub const SIZE_UNKNOWN: ByteSize = ByteSize::from_bytes(64 << 10);
 
-/// Which version of a function a stage runs.
+/// The version of a function that a stage refers to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wanted {
-    /// The one that is current when the workflow is deployed.
+    /// The current version at the time the workflow is deployed.
     #[default]
     Current,
     /// This one.
@@ -93,9 +93,9 @@ impl<'de> Deserialize<'de> for Wanted {
 /// A parent of a stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Need {
-    /// The stage whose output is taken in.
+    /// The stage whose output is needed.
     pub stage: StageName,
-    /// How large that is expected to be; measured later.
+    /// The expected size of the output; `None` until it is measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<ByteSize>,
 }
@@ -191,20 +191,20 @@ pub struct Declaration {
     pub stages: Vec<DeclaredStage>,
 }
 
-/// What a function that a stage names turned out to be.
+/// The result of looking up a function that a stage refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// A version of a function.
+    /// A version of the function.
     Version(VersionNumber),
     /// There is no such function.
     NoFunction,
     /// The function has no such version.
     NoVersion,
-    /// It is a workflow, which cannot be a stage.
+    /// The name is that of a workflow, which cannot be a stage.
     IsWorkflow,
 }
 
-/// Why a text is no workflow: one line for each mistake.
+/// The declaration is not valid: one line per mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclarationError(Vec<String>);
 
@@ -237,10 +237,10 @@ impl From<WorkflowError> for DeclarationError {
 }
 
 impl Declaration {
-    /// Reads YAML or JSON.
+    /// Parses YAML or JSON.
     ///
     /// # Errors
-    /// Where the text is not what it should be, with the line.
+    /// The line at which the text is wrong, and why.
     pub fn parse(text: &str) -> Result<Self, DeclarationError> {
         if text.len() > TEXT_MAX {
             let size = text.len();
@@ -249,7 +249,7 @@ impl Declaration {
         }
         let fault = |told: String| DeclarationError(vec![told]);
         if text.trim_start().starts_with('{') {
-            // Its own reader, because its messages speak of JSON.
+            // JSON has its own parser here, because its error messages then speak of JSON.
             return serde_json::from_str(text).map_err(|error| {
                 let told = error.to_string();
                 let told = told.split(" at line ").next().unwrap_or_default();
@@ -258,7 +258,7 @@ impl Declaration {
         }
         serde_saphyr::from_str(text).map_err(|error| {
             let told = error.without_snippet().to_string();
-            // Its own words for the place would stand beside ours.
+            // The YAML parser's own position would duplicate the one that is added here.
             let told = told
                 .lines()
                 .next()
@@ -275,10 +275,10 @@ impl Declaration {
         })
     }
 
-    /// Judges all of it; `look_up` says what a function is.
+    /// Resolves the whole declaration; `look_up` finds functions.
     ///
     /// # Errors
-    /// All that is wrong, each mistake with the stage it is in.
+    /// All mistakes, each with its stage.
     pub fn resolve(
         &self,
         mut look_up: impl FnMut(&FunctionName, Wanted) -> Found,

@@ -1,9 +1,9 @@
 //! Workflows: a DAG of stages, each running one function version; a plain function is a workflow of one stage.
 //!
-//! Developers write a [`Declaration`]; what is deployed is a [`Definition`]: the DAG with the rules by which it is run.
+//! Developers write a [`Declaration`]; what is deployed is a [`Definition`]: the DAG together with the rules for running it.
 //!
-//! A [`Workflow`] can only be made through its constructor, which refuses what cannot run: no stage, a stage twice, an edge to a
-//! stage that does not exist, a cycle, several entries. Stages are kept in the order given, edges sorted; nothing depends on a hash.
+//! A [`Workflow`] can only be created by its constructor, which refuses what cannot run: no stage, a duplicate stage, an edge to an
+//! unknown stage, a cycle, several entries. Stages keep the given order, edges are sorted; nothing depends on a hash.
 
 mod declare;
 pub mod parts;
@@ -25,7 +25,7 @@ pub use declare::{
 };
 pub use rules::{BACKOFF, Condition, Definition, RunSpec, StageRules, TIMEOUT};
 
-/// The most stages one workflow may have.
+/// The most stages of one workflow.
 pub const STAGES_MAX: usize = 256;
 
 /// One stage.
@@ -84,7 +84,7 @@ impl ToSchema for Workflow {
     }
 }
 
-/// Why a set of stages and edges is not a workflow.
+/// Stages and edges do not form a workflow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkflowError {
@@ -94,10 +94,10 @@ pub enum WorkflowError {
     /// There are too many stages.
     #[error("the workflow has {0} stages, {STAGES_MAX} are allowed; split it")]
     TooManyStages(usize),
-    /// Two stages have one name.
+    /// Two stages have the same name.
     #[error("stage {0} stands twice; give each stage its own name")]
     Duplicate(StageName),
-    /// An edge names a stage that does not exist.
+    /// An edge refers to an unknown stage.
     #[error("an edge names stage {0}, which does not exist")]
     UnknownStage(StageName),
     /// Stages wait for each other.
@@ -115,10 +115,10 @@ impl Coded for WorkflowError {
 }
 
 impl Workflow {
-    /// Checks stages and edges.
+    /// Validates stages and edges.
     ///
     /// # Errors
-    /// What makes them no workflow, naming the stage.
+    /// The first defect, naming the stage.
     pub fn new(stages: Vec<Stage>, mut edges: Vec<Edge>) -> Result<Self, WorkflowError> {
         if stages.is_empty() {
             return Err(WorkflowError::Empty);
@@ -166,7 +166,7 @@ impl Workflow {
         })
     }
 
-    /// The workflow of a plain function: one stage of its name.
+    /// The workflow of a plain function: one stage with the function's name.
     #[must_use]
     pub fn single(function: FunctionName, version: VersionNumber) -> Self {
         let name = function
@@ -196,7 +196,7 @@ impl Workflow {
         &self.edges
     }
 
-    /// The same with the sizes of outputs that were measured, by stage.
+    /// Sets the measured sizes of outputs, by the stage that produces them.
     #[must_use]
     pub fn with_sizes(mut self, measured: impl Fn(&StageName) -> Option<ByteSize>) -> Self {
         for edge in &mut self.edges {
@@ -207,7 +207,7 @@ impl Workflow {
         self
     }
 
-    /// The stage that takes the request.
+    /// The stage that receives the request.
     #[must_use]
     pub fn entry(&self) -> &Stage {
         &self.stages[self.entry]
@@ -231,7 +231,7 @@ impl From<Workflow> for RawWorkflow {
     }
 }
 
-/// Takes stages away whose parents are all gone; whatever is left waits for itself.
+/// Removes stages whose parents are all removed; if any remain, the first of these is part of, or behind, a cycle.
 fn first_in_cycle(parents: &[BTreeSet<usize>]) -> Option<usize> {
     let mut left: BTreeSet<usize> = (0..parents.len()).collect();
     loop {

@@ -1,12 +1,12 @@
-//! Several outputs as one body: `multipart/form-data` (RFC 7578), each part named by the stage that it comes from.
+//! Several outputs in one body: `multipart/form-data` (RFC 7578), each part named after the stage that produced it.
 //!
-//! The same parts make the same bytes, in the order given. The boundary is made from the parts' digest, so it can stand in none of
-//! them unless somebody finds a fixed point of SHA-256.
+//! The same parts in the same order give the same bytes. The boundary is derived from the digest of the parts, so none of them can
+//! contain it unless somebody finds a fixed point of SHA-256.
 
 use crate::digest::Digest;
 use crate::id::StageName;
 
-/// The type of a body of which nothing is known.
+/// The media type of a body whose type is unknown.
 pub const UNKNOWN: &str = "application/octet-stream";
 
 /// The output of one stage.
@@ -14,23 +14,23 @@ pub const UNKNOWN: &str = "application/octet-stream";
 pub struct Part<'a> {
     /// Whose it is.
     pub stage: &'a StageName,
-    /// Its media type; visible ASCII, or [`UNKNOWN`] is told in its place.
+    /// Its media type, in visible ASCII; otherwise [`UNKNOWN`] is used instead.
     pub content_type: &'a str,
-    /// The bytes.
+    /// The bytes of the output.
     pub body: &'a [u8],
 }
 
-/// A body of several parts.
+/// A multipart body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Multipart {
-    /// Its media type, boundary included.
+    /// The media type, including the boundary.
     pub content_type: String,
-    /// The bytes.
+    /// The bytes of the body.
     pub body: Vec<u8>,
 }
 
 impl Multipart {
-    /// All parts, in this order.
+    /// Combines the parts, in this order.
     #[must_use]
     pub fn new(parts: &[Part<'_>]) -> Self {
         let mut body = Vec::with_capacity(length(parts));
@@ -63,7 +63,7 @@ impl Multipart {
     }
 }
 
-/// About as many bytes as the whole has; never fewer.
+/// An estimate of the body's length, never below it.
 fn length(parts: &[Part<'_>]) -> usize {
     let heads = parts.iter().map(|part| 320 + part.content_type.len());
     parts.iter().map(|part| part.body.len()).sum::<usize>() + heads.sum::<usize>() + 64

@@ -1,6 +1,6 @@
-//! How the stages of a workflow are run: what is beside the DAG.
+//! The rules by which the stages of a workflow are run, beside the DAG.
 //!
-//! Kept apart from [`Workflow`], whose form on the wire is older: a process that knows nothing of rules reads the same DAG as before.
+//! Separate from [`Workflow`], whose serialized form is older: a process that does not know rules still reads the same DAG.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use super::Workflow;
 use crate::id::{ClusterId, StageName};
 use crate::unit::DurationMs;
 
-/// The time a whole workflow may take unless it says otherwise.
+/// The default timeout of a whole workflow.
 pub const TIMEOUT: DurationMs = DurationMs::from_secs(60);
-/// The pause before the first repetition of a stage unless it says otherwise; it doubles with each.
+/// The default pause before the first retry of a stage; it doubles with each retry.
 pub const BACKOFF: DurationMs = DurationMs::from_millis(100);
 
 /// Upon which ending of its parents a stage runs.
@@ -23,9 +23,9 @@ pub enum Condition {
     /// All parents succeeded.
     #[default]
     Success,
-    /// At least one parent failed. A parent that was skipped has not failed.
+    /// At least one parent failed. A skipped parent has not failed.
     Failure,
-    /// All parents have ended, however.
+    /// All parents have ended, in whatever way.
     Always,
 }
 
@@ -79,14 +79,14 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// The rules of a stage.
+    /// The rules of a stage; the defaults if it has none.
     #[must_use]
     pub fn rules_of(&self, stage: &StageName) -> StageRules {
         self.rules.get(stage).cloned().unwrap_or_default()
     }
 }
 
-/// How an app's workflow is run, for nodes: travels beside the DAG.
+/// How an app's workflow is run, for nodes; sent beside the DAG.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunSpec {
     /// The time the whole of it may take.
@@ -94,27 +94,27 @@ pub struct RunSpec {
     /// The rules of the stages that have any beside the defaults.
     #[serde(default)]
     pub rules: BTreeMap<StageName, StageRules>,
-    /// For each cluster that clients are sent to, where the stages run that do not run in that cluster itself. A cluster that is not named
-    /// runs all of them itself.
+    /// By entry cluster, then by stage: the cluster that runs the stage, for stages that do not run in the entry cluster itself. An
+    /// entry cluster that is not listed runs all of them.
     #[serde(default)]
     pub placement: BTreeMap<ClusterId, BTreeMap<StageName, ClusterId>>,
 }
 
 impl RunSpec {
-    /// The rules of a stage.
+    /// The rules of a stage; the defaults if it has none.
     #[must_use]
     pub fn rules_of(&self, stage: &StageName) -> StageRules {
         self.rules.get(stage).cloned().unwrap_or_default()
     }
 
-    /// Where a stage runs of calls that came to `entry`.
+    /// The cluster that runs a stage for calls that arrived at `entry`.
     #[must_use]
     pub fn cluster_of<'a>(&'a self, stage: &StageName, entry: &'a ClusterId) -> &'a ClusterId {
         let elsewhere = self.placement.get(entry).and_then(|map| map.get(stage));
         elsewhere.unwrap_or(entry)
     }
 
-    /// Whether any plan has `cluster` run a stage.
+    /// Whether any plan runs a stage in `cluster`.
     #[must_use]
     pub fn runs_in(&self, stage: &StageName, cluster: &ClusterId) -> bool {
         self.placement

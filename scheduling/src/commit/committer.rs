@@ -1,4 +1,4 @@
-//! The one committer: it alone changes node records, list by list, in the order in which lists come.
+//! The single committer: only it changes node records, list by list, in the order in which lists arrive.
 
 use fdn_core::{Coded, ErrorCode, InstanceId, Millis, Resources};
 
@@ -11,23 +11,23 @@ use super::settings::{Settings, SettingsError};
 use super::store::Store;
 use super::table::{Table, Whereabouts};
 
-/// Why a container or a node is not taken in.
+/// Why a container or node is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Too many containers are not on a node yet.
+    /// The bound on unplaced containers is reached.
     #[error("{max} containers wait to be placed, the most that may")]
     Unplaced {
         /// The bound.
         max: usize,
     },
-    /// Too many containers are known.
+    /// The bound on known containers is reached.
     #[error("{max} containers are known, the most that may be")]
     Containers {
         /// The bound.
         max: usize,
     },
-    /// Too many nodes are known.
+    /// The bound on nodes is reached.
     #[error("{max} nodes are known, the most that may be")]
     Nodes {
         /// The bound.
@@ -41,51 +41,51 @@ impl Coded for Refusal {
     }
 }
 
-/// What became of a container handed in.
+/// The result of submitting a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Submitted {
     /// It is pending.
     Queued,
-    /// It was handed in before, and is there.
+    /// It was submitted before, and this is its place.
     Known(Whereabouts),
 }
 
-/// A container that was put on a node: the node must be told.
+/// A container that was placed on a node; the node must be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// The container.
     pub container: Container,
     /// The node.
     pub node: NodeIndex,
-    /// The node's version with it.
+    /// The node's version after the placement.
     pub version: Version,
 }
 
-/// What became of a list.
+/// The outcome of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The container is on a node.
+    /// The container is placed.
     Placed(Placed),
     /// No node of the list has room any more; the container is pending again.
     Returned,
-    /// No node at all has room; the container waits for the first that gets some.
+    /// No node has room; the container waits for the first one that gains capacity.
     Waiting,
-    /// The container is not out for this attempt: the list is late or doubled, and nothing was done.
+    /// The container is not handed out for this attempt: the list is late or a duplicate, and nothing was done.
     Ignored,
 }
 
-/// What became of a list, and what it took.
+/// The outcome of a list, with figures for the experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// What became of it.
+    /// The outcome.
     pub verdict: Verdict,
-    /// Entries whose node had changed: list 3.
+    /// The number of entries whose node had changed: the length of list 3.
     pub changed: usize,
     /// Whether all nodes were scanned.
     pub scanned: bool,
 }
 
-/// The committer.
+/// The committer: see [`super`].
 #[derive(Debug)]
 pub struct Committer<S> {
     pub(super) settings: Settings,
@@ -93,7 +93,7 @@ pub struct Committer<S> {
     pub(super) store: Store,
     pub(super) table: Table,
     merge: Merge,
-    /// Places without a node, the smallest last.
+    /// Unused node indices, the smallest last.
     pub(super) absent: Vec<NodeIndex>,
     attempts: u64,
 }
@@ -102,7 +102,7 @@ impl<S: Scoring> Committer<S> {
     /// A committer without nodes.
     ///
     /// # Errors
-    /// When a bound cannot be used.
+    /// When a bound is out of its range.
     pub fn new(settings: Settings, scoring: S) -> Result<Self, SettingsError> {
         settings.check()?;
         Ok(Self {
@@ -128,27 +128,27 @@ impl<S: Scoring> Committer<S> {
         &self.merge
     }
 
-    /// Where a container is, if it is known.
+    /// The place of a container; `None` if it is not known.
     #[must_use]
     pub fn find(&self, id: InstanceId) -> Option<Whereabouts> {
         Some(self.table.slot(self.table.find(id)?).at)
     }
 
-    /// All containers and where they are, by id.
+    /// All containers and their places, by id.
     pub fn containers(&self) -> impl Iterator<Item = (Container, Whereabouts)> {
         self.table.iter().map(|slot| (slot.container, slot.at))
     }
 
-    /// How many containers are at such a place.
+    /// The number of containers in such a place.
     #[must_use]
     pub fn count(&self, at: Whereabouts) -> usize {
         self.table.count(at)
     }
 
-    /// Takes a container in, once: handing it in again does nothing.
+    /// Accepts a container once; submitting it again has no effect.
     ///
     /// # Errors
-    /// When too many wait already, or too many are known. Nothing is changed then.
+    /// When a bound is reached; nothing is changed then.
     pub fn submit(&mut self, container: Container) -> Result<Submitted, Refusal> {
         if let Some(at) = self.find(container.id) {
             return Ok(Submitted::Known(at));
@@ -166,8 +166,8 @@ impl<S: Scoring> Committer<S> {
         Ok(Submitted::Queued)
     }
 
-    /// Gives the container that has been pending longest to a pre-scheduler; none if nothing is pending or as many are out as
-    /// may be. Containers that were out for too long are pending again first.
+    /// Hands the container that has been pending longest to a pre-scheduler; `None` if none is pending, or the bound on containers
+    /// handed out is reached. Containers whose lease has ended become pending first.
     pub fn take(&mut self, now: Millis) -> Option<Assignment> {
         self.expire(now);
         if self.count(Whereabouts::Out) >= self.settings.in_flight_max {
@@ -188,7 +188,7 @@ impl<S: Scoring> Committer<S> {
         })
     }
 
-    /// Makes containers pending again that were out for longer than the lease, and says how many. Time must not run back.
+    /// Makes containers pending again whose lease has ended, and returns their number. Time must not go back.
     pub fn expire(&mut self, now: Millis) -> usize {
         let mut expired = 0;
         while let Some(slot) = self.table.first(Whereabouts::Out)
@@ -200,10 +200,10 @@ impl<S: Scoring> Committer<S> {
         expired
     }
 
-    /// Commits a list: the first of its nodes, in the order of now, that has room gets the container.
+    /// Commits a list: the container goes to the first of its nodes, in the order of their present scores, that has room.
     ///
-    /// O(h log h) for h entries, O(n) for n nodes when too many lists for this container have failed. Allocates nothing once
-    /// the buffers have grown to the longest list.
+    /// O(h log h) for h entries; O(n) for n nodes when too many lists for this container have failed. Allocates nothing once the
+    /// buffers have grown to the longest list.
     pub fn commit(&mut self, list: &List) -> Commit {
         let Some(slot) = self.table.out_for(list.ticket) else {
             return Commit {
@@ -260,14 +260,14 @@ impl<S: Scoring> Committer<S> {
         }
     }
 
-    /// Puts a container on the best of all nodes.
+    /// Places a container on the best of all nodes.
     fn scan(&mut self, demand: &Resources) -> Option<(NodeIndex, Version)> {
         let node = serial::best(self.store.records(), demand, &self.scoring)?;
         let version = self.store.reserve(node, demand)?;
         Some((node, version))
     }
 
-    /// Forgets a container, wherever it is, and says where it was. The room it leaves on a node goes to those that wait.
+    /// Forgets a container, wherever it is, and returns its place. The capacity that it frees goes to waiting containers.
     pub fn release(&mut self, id: InstanceId, placed: &mut Vec<Placed>) -> Option<Whereabouts> {
         let slot = self.table.find(id)?;
         let gone = self.table.remove(slot);

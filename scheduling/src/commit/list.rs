@@ -1,20 +1,20 @@
-//! What a pre-scheduler hands to the committer.
+//! The data that pre-schedulers and committer exchange.
 
 use fdn_core::{InstanceId, Resources};
 
 use super::record::{NodeIndex, Version};
 use super::score::Score;
 
-/// A container that is to run somewhere: one instance of a function.
+/// A container to be placed: one instance of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Container {
-    /// Its id, never used for another.
+    /// Its id, which is never reused.
     pub id: InstanceId,
-    /// What it takes of a node.
+    /// The resources it takes of a node.
     pub demand: Resources,
 }
 
-/// One attempt to place one container. A list is good for the attempt it was made for and for no other.
+/// One attempt to place one container. A list is valid only for the attempt it was made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     pub(crate) slot: u32,
@@ -22,14 +22,14 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Of no container.
+    /// The ticket of no container.
     pub(super) const NONE: Self = Self {
         slot: u32::MAX,
         attempt: 0,
     };
 }
 
-/// A container that a pre-scheduler has taken.
+/// A container handed to a pre-scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assignment {
     /// The attempt.
@@ -38,12 +38,12 @@ pub struct Assignment {
     pub container: Container,
 }
 
-/// What a pre-scheduler must know of a container or task that it has taken.
+/// What a pre-scheduler must know of a container or task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// The attempt.
     pub ticket: Ticket,
-    /// What it takes of a node.
+    /// The resources it takes of a node.
     pub demand: Resources,
 }
 
@@ -56,23 +56,23 @@ impl From<&Assignment> for Wanted {
     }
 }
 
-/// A node that had room when the pre-scheduler looked.
+/// A node that had room when the pre-scheduler read its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The node.
     pub node: NodeIndex,
-    /// Its version then.
+    /// The version of that record.
     pub version: Version,
-    /// Its score then.
+    /// The score by that record.
     pub score: Score,
 }
 
-/// The best nodes for a container, best first: list 1. A buffer that serves list after list.
+/// The best nodes for a container, best first: list 1. The buffer can be reused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct List {
-    /// The attempt that it is for.
+    /// The attempt it is for.
     pub ticket: Ticket,
-    /// The nodes; none if no node had room.
+    /// The nodes; empty if no node had room.
     pub entries: Vec<Entry>,
 }
 

@@ -1,4 +1,4 @@
-//! The committer's four lists: what a pre-scheduler's list is worth by now.
+//! The committer's lists 2 to 4: a pre-scheduler's list, re-evaluated on present records.
 
 use fdn_core::Resources;
 
@@ -6,7 +6,7 @@ use super::list::Entry;
 use super::record::{NodeIndex, NodeRecord};
 use super::score::Scoring;
 
-/// Lists two to four, with buffers that serve list after list.
+/// Lists 2 to 4, with buffers that are reused.
 #[derive(Clone, Debug, Default)]
 pub struct Merge {
     unchanged: Vec<Entry>,
@@ -16,10 +16,10 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// Merges a list with the records of now: the nodes to be tried, in this order.
+    /// Merges a list with the present records; returns the nodes to be tried, in order.
     ///
     /// 1. Entries whose version is unchanged form list 2, the others list 3.
-    /// 2. What of list 3 still has room forms list 4, with its version and score of now.
+    /// 2. The nodes of list 3 that still have room form list 4, with their present versions and scores.
     /// 3. Lists 2 and 4 together, by score, ties by the smaller node.
     pub fn run<S: Scoring>(
         &mut self,
@@ -68,7 +68,7 @@ impl Merge {
         &self.changed
     }
 
-    /// List 4 of the last run: nodes of list 3 that have room, with their scores of now.
+    /// List 4 of the last run: nodes of list 3 that have room, with their present scores.
     #[must_use]
     pub fn refreshed(&self) -> &[Entry] {
         &self.refreshed

@@ -1,11 +1,11 @@
 //! Parallel pre-scheduling with one committer.
 //!
-//! **Problem.** Scoring all nodes for a container takes long, and containers come faster than that. Several schedulers at work on
-//! one state must not give the same room away twice.
+//! **Problem.** Scoring all nodes for a container takes long, and containers arrive faster than that. Several schedulers that work on one
+//! state must not allocate the same capacity twice.
 //!
 //! **Source.** The patent "Scheduling method, scheduling device and scheduling system". Optimistic concurrency: any number of
-//! pre-schedulers ([`PreScheduler`]) score on copies of the node records ([`View`]), each naming the best few nodes with the
-//! versions it saw; one [`Committer`] takes their lists one by one and has the last word.
+//! pre-schedulers ([`PreScheduler`]) score on copies of the node records ([`View`]), each naming the best few nodes with the versions it
+//! saw; a single [`Committer`] processes their lists one by one and makes the final decision.
 //!
 //! | list | what | made by |
 //! | --- | --- | --- |
@@ -14,37 +14,36 @@
 //! | 3 | the other entries | committer |
 //! | 4 | nodes of list 3 that still have room, scored anew | committer |
 //!
-//! Lists 2 and 4 together, by score (higher first), ties by the smaller node: the first node that fits gets the container, and its
-//! version goes up. If none fits, the container is pending again; after [`Settings::retries_max`] such lists the committer
-//! scans all nodes itself.
+//! Lists 2 and 4 are merged by score (higher first), ties by the smaller node: the first node that fits gets the container, and its
+//! version is incremented. If none fits, the container is pending again; after [`Settings::retries_max`] such lists the committer scans
+//! all nodes itself.
 //!
 //! **Readings.**
 //! - A list has `h` entries ([`Choice::length`], 8), not all nodes that fit (0).
 //! - Pre-schedulers take the next container without waiting for the commit of the last, hence conflicts. So that those that see
-//!   the same do not all name the same node, equal scores are in random order, drawn for each list ([`Ties`]).
+//!   the same records do not all name the same node, equal scores are in random order, drawn for each list ([`Ties`]).
 //! - Which nodes a pre-scheduler looks at is a choice ([`Look`]). All of them, as in the source, gives the best list and the most
 //!   conflicts; a random sample of a tenth has fewer, and with lists of five stays within 5 % of a serial scheduler's spread
 //!   while nodes fill; hands dealt out have hardly any.
-//! - A list that waits for the committer ages. At most [`Settings::in_flight_max`] containers are out at a time, so that lists do
-//!   not pile up where they only grow old.
+//! - A list that waits for the committer goes stale. At most [`Settings::in_flight_max`] containers are handed out at a time, so that
+//!   lists do not queue up.
 //! - A container returned to the pending queue goes to its end.
-//! - If a full scan finds no room either, the container waits, and the first node that gets room takes it: trying again before
-//!   a node has got room could not succeed.
-//! - A pre-scheduler may die with a container: a container that is out longer than [`Settings::lease`] is pending again, and a
-//!   list made for an earlier attempt is ignored. So is one that comes twice.
-//! - The node has the last word ([`Committer::refuse`]), and others may use it too ([`Committer::observe`]).
+//! - If a full scan finds no room either, the container waits, and the first node that gains capacity takes it: no earlier attempt
+//!   could succeed.
+//! - A pre-scheduler may fail with a container: a container handed out for longer than [`Settings::lease`] is pending again, and a
+//!   list made for an earlier attempt, or a duplicate, is ignored.
+//! - The node's own decision is final ([`Committer::refuse`]), and others may use it too ([`Committer::observe`]).
 //!
-//! **Complexity.** A list: O(n + h log h) for n nodes in the pre-scheduler, O(h log h) in the committer. Taking a container, and
-//! moving it between queues: O(1); handing it in and releasing it: O(log m) for m containers known. Room that is freed
-//! is offered to all that wait: O(w) for w of them.
+//! **Complexity.** A list: O(n + h log h) for n nodes in the pre-scheduler, O(h log h) in the committer. Taking a container, and moving
+//! it between queues: O(1); submitting and releasing it: O(log m) for m known containers. Freed capacity is offered to all w waiting
+//! containers: O(w).
 //!
 //! With `n` containers, `t` per scoring and `r` per commit, a serial scheduler takes `n*t`; here it is `t + n*r` with enough
 //! pre-schedulers.
 //!
-//! **Invariants.** No container is put where it does not fit; versions only grow, also when a node's place is given to another; a
-//! container is known once and is in one place, so it is committed at most once; none that waits would fit on any node; with
-//! one pre-scheduler that reads after each commit, and [`Ties::Node`], the result is that of the serial scheduler
-//! ([`serial::best`]).
+//! **Invariants.** No container is placed where it does not fit; versions only grow, even when a node's index is reused; a container is
+//! known once and is in one place, so it is committed at most once; no waiting container would fit on any node; with one pre-scheduler
+//! that reads after each commit, and [`Ties::Node`], the result is that of the serial scheduler ([`serial::best`]).
 //!
 //! ```
 //! use fdn_core::{MebiBytes, MilliCpu, Millis, Resources};

@@ -1,4 +1,4 @@
-//! Nodes that come, drain, go, are used by others, or refuse; and who gets the room that becomes free.
+//! Nodes that are added, drained, lost, used by others, or refuse containers; and who gets freed capacity.
 
 use fdn_core::{InstanceId, Resources};
 
@@ -9,11 +9,11 @@ use super::score::Scoring;
 use super::table::Whereabouts;
 
 impl<S: Scoring> Committer<S> {
-    /// A node refuses a container that was put there, because others hold `foreign` on it: the container is pending again.
-    /// Says whether it was there at all.
+    /// Handles a node's refusal of a container placed there, because others hold `foreign` on it: the container is pending again.
+    /// False if the container was not there.
     ///
-    /// If the record would have room for it all the same, the two disagree, and the node counts as full until it is next
-    /// observed: else the container would go there again and again.
+    /// If the record still shows room for it, the two disagree, and the node counts as full until it is next observed; otherwise the
+    /// container would be placed there again and again.
     pub fn refuse(
         &mut self,
         id: InstanceId,
@@ -39,7 +39,7 @@ impl<S: Scoring> Committer<S> {
         true
     }
 
-    /// Takes over what others than this committer hold on a node; nothing for a node that is absent.
+    /// Updates what others than this committer hold on a node; has no effect for an unknown node.
     pub fn observe(&mut self, node: NodeIndex, foreign: Resources, placed: &mut Vec<Placed>) {
         if self.is_present(node) {
             self.store.set_foreign(node, foreign);
@@ -47,10 +47,10 @@ impl<S: Scoring> Committer<S> {
         }
     }
 
-    /// Adds a node, at the smallest absent place.
+    /// Adds a node, at the smallest unused index.
     ///
     /// # Errors
-    /// When there are as many nodes as may be.
+    /// When the bound on nodes is reached.
     pub fn add_node(
         &mut self,
         capacity: Resources,
@@ -73,7 +73,7 @@ impl<S: Scoring> Committer<S> {
         Ok(node)
     }
 
-    /// A node takes nothing new from now on. Says whether there is such a node.
+    /// Drains a node: it takes nothing new. False if there is no such node.
     pub fn drain_node(&mut self, node: NodeIndex) -> bool {
         let present = self.is_present(node);
         if present {
@@ -82,7 +82,7 @@ impl<S: Scoring> Committer<S> {
         present
     }
 
-    /// A draining node takes containers again. Says whether there is such a node.
+    /// Resumes a draining node. False if there is no such node.
     pub fn resume_node(&mut self, node: NodeIndex, placed: &mut Vec<Placed>) -> bool {
         let present = self.is_present(node);
         if present {
@@ -92,8 +92,8 @@ impl<S: Scoring> Committer<S> {
         present
     }
 
-    /// A node is lost, with all that was on it: these containers are forgotten and appended to `lost`, in the order in which
-    /// they were placed. Says whether there was such a node.
+    /// Removes a lost node with everything on it: its containers are forgotten and appended to `lost`, in the order in which they
+    /// were placed. False if there was no such node.
     pub fn lose_node(&mut self, node: NodeIndex, lost: &mut Vec<Container>) -> bool {
         if !self.is_present(node) {
             return false;
@@ -112,7 +112,7 @@ impl<S: Scoring> Committer<S> {
         record.is_some_and(|record| record.presence() != Presence::Absent)
     }
 
-    /// Puts those that wait on a node that has got room, longest waiting first, as long as they fit.
+    /// Places waiting containers on a node that gained capacity, longest waiting first, as far as they fit.
     pub(super) fn serve(&mut self, node: NodeIndex, placed: &mut Vec<Placed>) {
         let mut next = self.table.first(Whereabouts::Waiting);
         while let Some(slot) = next {

@@ -1,4 +1,4 @@
-//! A pre-scheduler: filters and scores all nodes of its copy, and names the best few.
+//! A pre-scheduler: filters and scores the nodes of its copy, and names the best few.
 
 use rand::{Rng, RngExt};
 
@@ -9,45 +9,43 @@ use super::score::{Score, Scoring};
 /// How equal scores are ordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ties {
-    /// By a random order drawn for each list, so that pre-schedulers that see the same do not all name the same node.
+    /// By a random order drawn for each list, so that pre-schedulers that see the same records do not all name the same node.
     #[default]
     Random,
     /// By the smaller node, as a serial scheduler would.
     Node,
 }
 
-/// Which nodes a pre-scheduler looks at.
+/// Which nodes a pre-scheduler evaluates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Look {
-    /// At all of them.
+    /// All of them.
     #[default]
     All,
-    /// At so many, drawn at random for each list: fewer conflicts than all nodes give, since not every pre-scheduler sees the
-    /// best node, and less to score. When hardly any node has room, a sample may miss them all.
+    /// This many, drawn at random for each list: fewer conflicts, since not every pre-scheduler sees the best node, and less to
+    /// score. When hardly any node has room, a sample may miss them all.
     Sample(usize),
-    /// At one part of them, so that pre-schedulers with parts of their own have no conflict with each other: the nodes whose
-    /// place leaves the remainder `index` when divided by `of`.
+    /// A fixed part of them, so that pre-schedulers with disjoint parts have no conflicts: the nodes whose index modulo `of` is `index`.
     Part {
         /// Which part.
         index: u32,
-        /// How many parts there are; 0 counts as 1.
+        /// The number of parts; 0 counts as 1.
         of: u32,
     },
-    /// At a hand of them: all nodes are shuffled and dealt out to so many lists, one after the other, then shuffled anew.
-    /// Lists in flight have no node in common as long as no more of them are in flight than there are hands, but for those of
-    /// two deals. 0 counts as 1.
+    /// A hand: all nodes are shuffled and dealt out to this many lists in turn, then shuffled again. Lists in flight share no node as
+    /// long as no more of them are in flight than there are hands, except for those of two deals. 0 counts as 1.
     Dealt {
-        /// How many hands a deal has.
+        /// The number of hands per deal.
         hands: u32,
     },
 }
 
-/// How a pre-scheduler chooses.
+/// How a pre-scheduler selects nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The length of a list, `h`; 0 for all nodes with room.
     pub length: usize,
-    /// Which nodes are looked at.
+    /// Which nodes are evaluated.
     pub look: Look,
     /// How equal scores are ordered.
     pub ties: Ties,
@@ -76,12 +74,12 @@ pub struct PreScheduler<S> {
     scoring: S,
     choice: Choice,
     candidates: Vec<Candidate>,
-    /// All places, shuffled a little more with every sample.
+    /// All node indices, partly shuffled by every sample.
     places: Vec<u32>,
 }
 
 impl<S: Scoring> PreScheduler<S> {
-    /// One that scores and chooses like this.
+    /// A pre-scheduler with this rule and selection.
     #[must_use]
     pub const fn new(scoring: S, choice: Choice) -> Self {
         Self {
@@ -92,9 +90,9 @@ impl<S: Scoring> PreScheduler<S> {
         }
     }
 
-    /// Writes list 1 for an assignment: among the nodes that have room, the best by score.
+    /// Writes list 1 for an assignment: the best of the evaluated nodes that have room, by score.
     ///
-    /// O(n + h log h) for n nodes looked at. Draws one number for the order of ties and one for each node of a sample.
+    /// O(n + h log h) for n evaluated nodes. Draws one number for the order of ties and one for each node of a sample.
     pub fn list(
         &mut self,
         assignment: &Assignment,
@@ -105,7 +103,7 @@ impl<S: Scoring> PreScheduler<S> {
         self.list_wanted(&Wanted::from(assignment), nodes, rng, list);
     }
 
-    /// As [`Self::list`], for whatever asks for room.
+    /// As [`Self::list`], for any demand with a ticket.
     pub fn list_wanted(
         &mut self,
         wanted: &Wanted,
@@ -174,7 +172,7 @@ impl<S: Scoring> PreScheduler<S> {
     }
 }
 
-/// Brings `size` different places, each set of them equally likely, to the front (Fisher and Yates).
+/// Brings `size` distinct indices, each set equally likely, to the front (Fisher and Yates).
 fn sample(places: &mut Vec<u32>, count: u32, size: usize, rng: &mut impl Rng) {
     if places.len() != count as usize {
         places.clear();
@@ -186,7 +184,7 @@ fn sample(places: &mut Vec<u32>, count: u32, size: usize, rng: &mut impl Rng) {
     }
 }
 
-/// The places in the hand of an attempt. A deal is an affine permutation of all places: a bijection, and another for each deal.
+/// The node indices in the hand of an attempt. A deal is an affine permutation of all indices, a different one for each deal.
 fn hand(attempt: u64, hands: u32, count: u32) -> impl Iterator<Item = u32> {
     let (deal, index) = (attempt / u64::from(hands), attempt % u64::from(hands));
     let count = u64::from(count);
@@ -205,7 +203,7 @@ const fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// A bijection of 64 bits that leaves no pattern (the finalizer of SplitMix64; Steele, Lea, Flood: OOPSLA 2014).
+/// A bijection of 64 bits without visible structure (the finalizer of SplitMix64; Steele, Lea, Flood: OOPSLA 2014).
 const fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

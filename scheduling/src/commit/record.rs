@@ -1,4 +1,4 @@
-//! What is known of a node: its capacity, what is used of it, and a version that counts the changes.
+//! Node records: capacity, use, and a version that counts changes.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use fdn_core::Resources;
 
 pub use crate::node::NodeIndex;
 
-/// How often a node's record has changed.
+/// The number of changes of a node's record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(u64);
 
 impl Version {
-    /// This number of changes.
+    /// A version after this number of changes.
     #[must_use]
     pub const fn new(version: u64) -> Self {
         Self(version)
@@ -33,16 +33,16 @@ impl fmt::Display for Version {
 /// Whether a node takes containers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Presence {
-    /// There is no node at this place.
+    /// There is no node with this index.
     #[default]
     Absent,
-    /// It takes containers.
+    /// The node takes containers.
     Up,
-    /// It keeps what it has and takes nothing new.
+    /// The node is draining: it keeps its containers and takes no more.
     Draining,
 }
 
-/// A node as schedulers see it.
+/// The record of a node, as schedulers see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeRecord {
     pub(super) capacity: Resources,
@@ -52,7 +52,7 @@ pub struct NodeRecord {
 }
 
 impl NodeRecord {
-    /// A node that is up.
+    /// The record of a node that takes containers.
     #[must_use]
     pub const fn new(capacity: Resources, used: Resources, version: Version) -> Self {
         Self {
@@ -63,19 +63,19 @@ impl NodeRecord {
         }
     }
 
-    /// What it has.
+    /// The node's resources.
     #[must_use]
     pub const fn capacity(&self) -> &Resources {
         &self.capacity
     }
 
-    /// What is used of it.
+    /// The part of them in use.
     #[must_use]
     pub const fn used(&self) -> &Resources {
         &self.used
     }
 
-    /// What is left, class by class.
+    /// The free resources, class by class; zero where use exceeds capacity.
     #[must_use]
     pub const fn free(&self) -> Resources {
         let (capacity, used) = (&self.capacity, &self.used);
@@ -86,7 +86,7 @@ impl NodeRecord {
         }
     }
 
-    /// How often it has changed.
+    /// The number of changes of this record.
     #[must_use]
     pub const fn version(&self) -> Version {
         self.version
@@ -98,7 +98,7 @@ impl NodeRecord {
         self.presence
     }
 
-    /// The filter: whether a container of this demand may be put here.
+    /// Whether a container with this demand may be placed here (the filter).
     #[must_use]
     pub fn has_room(&self, demand: &Resources) -> bool {
         self.presence == Presence::Up && demand.fits(&self.free())

@@ -1,7 +1,7 @@
-//! How good a node would be for a container.
+//! How suitable a node is for a container.
 //!
-//! A score is computed for nodes that have room only, from the record alone: equal records give equal scores, to the last bit,
-//! which is what makes ties between like nodes possible at all.
+//! Scores are computed only for nodes that have room, and from the record alone: equal records give equal scores, to the last bit, so
+//! that ties between identical nodes are recognised.
 
 use std::cmp::Ordering;
 
@@ -9,12 +9,12 @@ use fdn_core::Resources;
 
 use super::record::NodeRecord;
 
-/// A score: higher is better. Ordered totally; what is no number is worse than everything.
+/// A score; higher is better. Totally ordered: NaN is worse than everything.
 #[derive(Clone, Copy, Debug)]
 pub struct Score(f64);
 
 impl Score {
-    /// Wraps a number.
+    /// Wraps a number; NaN becomes the worst score.
     #[must_use]
     pub const fn new(score: f64) -> Self {
         if score.is_nan() {
@@ -25,7 +25,7 @@ impl Score {
         }
     }
 
-    /// The number.
+    /// The score as a number.
     #[must_use]
     pub const fn get(self) -> f64 {
         self.0
@@ -52,26 +52,26 @@ impl Ord for Score {
     }
 }
 
-/// A rule that scores nodes. Pre-schedulers and committer must use the same one.
+/// A rule for scoring nodes. Pre-schedulers and committer must use the same one.
 pub trait Scoring {
-    /// The score of a node that has room for this demand.
+    /// The score of a node, which must have room for this demand.
     fn score(&self, demand: &Resources, node: &NodeRecord) -> Score;
 }
 
-/// The node of which least would be in use: `1 - mean of u_i`, where `u_i` is the share of class `i` in use after placing.
-/// Classes that the node lacks are left out.
+/// Prefers the node with the least use: `1 - mean of u_i`, where `u_i` is the utilization of class `i` after placing. Classes that the
+/// node lacks are left out.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LeastRequested;
 
-/// The node of which most would be in use: `mean of u_i`. Keeps whole nodes free.
+/// Prefers the node with the most use, `mean of u_i`, which keeps whole nodes free.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MostRequested;
 
-/// The node that could take most containers like this one, this one included: `min of free_i / demand_i`.
+/// Prefers the node that could take the most containers like this one, this one included: `min of free_i / demand_i`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MostFree;
 
-/// Classes of a vector, as numbers.
+/// The classes of a resource vector, as numbers.
 const fn classes(resources: &Resources) -> [u64; 3] {
     [
         resources.cpu_milli.get(),

@@ -1,5 +1,4 @@
-//! The serial scheduler: every node filtered and scored for every container. The committer's last resort, and what pre-scheduling
-//! is measured against.
+//! The serial scheduler, which filters and scores every node for every container: the committer's last resort, and the baseline for pre-scheduling.
 
 use std::cmp::Reverse;
 
@@ -8,7 +7,7 @@ use fdn_core::Resources;
 use super::record::{NodeIndex, NodeRecord};
 use super::score::Scoring;
 
-/// The best node that has room, ties by the smaller; none if none has. O(n).
+/// The best node that has room, ties by the smaller index; `None` if none has. O(n).
 #[must_use]
 pub fn best<S: Scoring>(
     nodes: &[NodeRecord],

@@ -1,24 +1,24 @@
-//! The committer's bounds.
+//! The bounds of a committer.
 
 use fdn_core::{Coded, ErrorCode, Millis};
 
-/// Bounds of a committer. Every one has a default.
+/// The bounds of a committer; each has a default.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// How many containers may be out with pre-schedulers, their lists on the way included: `t/r` ([`Settings::in_flight`]).
-    /// At the bound [`super::Committer::take`] gives nothing.
+    /// The most containers handed out to pre-schedulers, lists in transit included: `t/r` ([`Settings::in_flight`]). At the bound
+    /// [`super::Committer::take`] returns `None`.
     pub in_flight_max: usize,
-    /// How many containers may be known without being on a node. At the bound, new ones are refused.
+    /// The most known containers that are not on a node; at the bound new ones are refused.
     pub unplaced_max: usize,
-    /// How many containers may be known in all. At the bound, new ones are refused.
+    /// The most known containers in all; at the bound new ones are refused.
     pub containers_max: usize,
-    /// How many nodes there may be. At the bound, new ones are refused.
+    /// The most nodes; at the bound new ones are refused.
     pub nodes_max: usize,
-    /// How many lists for one container may fail; then the committer scans all nodes itself.
+    /// After how many failed lists for one container the committer scans all nodes itself.
     pub retries_max: u32,
-    /// How long a container may be out. Then its pre-scheduler counts as lost, and it is pending again.
+    /// How long a container may be handed out. After that its pre-scheduler counts as lost, and the container is pending again.
     pub lease: Millis,
-    /// How many changes of records are remembered, so that a view that missed no more copies these alone.
+    /// How many changes of records are kept, so that a view that missed no more copies only these.
     pub history: usize,
 }
 
@@ -36,7 +36,7 @@ impl Default for Settings {
     }
 }
 
-/// A setting that cannot be used.
+/// A setting is out of its range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting} must be {expected}")]
 pub struct SettingsError {
@@ -51,19 +51,19 @@ impl Coded for SettingsError {
 }
 
 impl Settings {
-    /// The most lists in flight that are of use: `t/r` for a pre-scheduler's time `t` per container and the committer's time
-    /// `r` per list. More would wait at the committer and age there. At least one.
+    /// The useful number of lists in flight: `t/r` for a pre-scheduler's time `t` per container and the committer's time `r` per
+    /// list. More would only queue up at the committer and go stale. At least one.
     #[must_use]
     pub fn in_flight(scoring: Millis, committing: Millis) -> usize {
         let ratio = (scoring.get() / committing.get()).floor();
-        // What is no number becomes 0 here.
+        // NaN becomes 0 here.
         (ratio as usize).max(1)
     }
 
-    /// Checks the bounds.
+    /// Checks that every bound is in its range.
     ///
     /// # Errors
-    /// The first that cannot be used.
+    /// The first bound that is not.
     pub fn check(&self) -> Result<(), SettingsError> {
         let places = u32::MAX as usize;
         let counts = [

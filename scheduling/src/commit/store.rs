@@ -1,10 +1,9 @@
-//! The node records, which the committer alone changes, and the copies that pre-schedulers read.
+//! The node records, which only the committer changes, and the copies that pre-schedulers read.
 //!
-//! **What is copied.** A pre-scheduler reads its own [`View`]. [`View::read`] brings it up to date with what has changed since it
-//! last read: 64 bytes for each change, from a ring of the latest changes; all records when it missed more than the ring
-//! holds. Nothing is shared, so pre-schedulers score without any lock; reading takes the store for as long as the copy lasts.
-//! Where store and pre-scheduler are different processes, records travel as messages: [`View::apply`] takes them in any order,
-//! doubled or not, because versions only grow.
+//! **Copies.** A pre-scheduler reads its own [`View`]. [`View::read`] updates it with the changes since the last reading: 64 bytes for
+//! each change, from a ring of the latest changes; all records if it missed more than the ring holds. Nothing is shared, so
+//! pre-schedulers score without locks; reading needs the store only while copying. Where store and pre-scheduler are different processes,
+//! records travel as messages: [`View::apply`] accepts them in any order, duplicated or not, because versions only grow.
 
 use fdn_core::Resources;
 
@@ -14,17 +13,17 @@ use super::record::{NodeIndex, NodeRecord, Presence, Version};
 #[derive(Clone, Debug)]
 pub struct Store {
     records: Vec<NodeRecord>,
-    /// What others than the committer hold on each node; part of the record's `used`.
+    /// What others than the committer hold on each node; included in the record's `used`.
     foreign: Vec<Resources>,
-    /// What the committer has put on each node; the other part.
+    /// What the committer has placed on each node; the rest of `used`.
     own: Vec<Resources>,
-    /// The places of the latest changes, as a ring: change `n` is at `n % ring.len()`.
+    /// The indices of the latest changes, as a ring: change `n` is at `n % ring.len()`.
     ring: Vec<NodeIndex>,
     changes: u64,
 }
 
 impl Store {
-    /// An empty store that remembers this many changes, at least one.
+    /// An empty store that keeps this many changes, at least one.
     pub(crate) fn new(history: usize) -> Self {
         Self {
             records: Vec::new(),
@@ -35,25 +34,25 @@ impl Store {
         }
     }
 
-    /// The records, by place.
+    /// The records, by node index.
     #[must_use]
     pub fn records(&self) -> &[NodeRecord] {
         &self.records
     }
 
-    /// The record at a place, if there ever was a node.
+    /// The record with this index; `None` if there never was such a node.
     #[must_use]
     pub fn get(&self, node: NodeIndex) -> Option<&NodeRecord> {
         self.records.get(node.get())
     }
 
-    /// How many changes there have been.
+    /// The number of changes so far.
     #[must_use]
     pub const fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Puts a node at a place that is absent or one past the last.
+    /// Adds a node at an unused index, or one past the last.
     pub(super) fn put(&mut self, node: NodeIndex, capacity: Resources) {
         if node.get() == self.records.len() {
             self.records.push(NodeRecord::default());
@@ -66,7 +65,7 @@ impl Store {
         });
     }
 
-    /// Empties a place.
+    /// Removes the node at an index.
     pub(super) fn clear(&mut self, node: NodeIndex) {
         self.own[node.get()] = Resources::default();
         self.foreign[node.get()] = Resources::default();
@@ -79,7 +78,7 @@ impl Store {
         });
     }
 
-    /// Takes over how a node stands by a book that is kept elsewhere; nodes come in the order of their places.
+    /// Sets a node's record from a ledger kept elsewhere; new nodes must be added in the order of their indices.
     pub(crate) fn state(
         &mut self,
         node: NodeIndex,
@@ -100,8 +99,8 @@ impl Store {
         });
     }
 
-    /// What has changed since there had been so many changes, each node as it stands now: all nodes if more was missed than the
-    /// store remembers, or than there are nodes. The present number is [`Self::changes`].
+    /// The changes after the first `changes` ones, each node with its present record: all nodes if more was missed than the store
+    /// keeps, or than there are nodes. The present number is [`Self::changes`].
     pub fn since(&self, changes: u64) -> impl Iterator<Item = (NodeIndex, NodeRecord)> {
         let missed = self.changes.checked_sub(changes);
         let most = self.ring.len().min(self.records.len()) as u64;
@@ -120,13 +119,13 @@ impl Store {
         self.change(node, |record| record.presence = presence);
     }
 
-    /// Takes over what others hold on a node.
+    /// Updates what others hold on a node.
     pub(super) fn set_foreign(&mut self, node: NodeIndex, foreign: Resources) {
         self.foreign[node.get()] = foreign;
         self.recount(node);
     }
 
-    /// Puts a container on a node if it fits, and counts a version up.
+    /// Places a container on a node if it fits, and increments the version.
     pub(super) fn reserve(&mut self, node: NodeIndex, demand: &Resources) -> Option<Version> {
         let record = self.records.get(node.get())?;
         if !record.has_room(demand) {
@@ -137,7 +136,7 @@ impl Store {
         Some(self.recount(node))
     }
 
-    /// Gives back what a container held.
+    /// Returns what a container held.
     pub(super) fn give_back(&mut self, node: NodeIndex, demand: &Resources) {
         let own = &mut self.own[node.get()];
         *own = own
@@ -162,7 +161,7 @@ impl Store {
     }
 }
 
-/// A pre-scheduler's copy of the records, as old as its last reading.
+/// A pre-scheduler's copy of the records, as of its last reading.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     records: Vec<NodeRecord>,
@@ -170,7 +169,7 @@ pub struct View {
 }
 
 impl View {
-    /// Brings the copy up to date, and says how many records that took.
+    /// Updates the copy, and returns how many records were copied.
     pub fn read(&mut self, store: &Store) -> usize {
         let seen = std::mem::replace(&mut self.changes, store.changes);
         let missed = store.changes.checked_sub(seen);
@@ -186,9 +185,9 @@ impl View {
         missed as usize
     }
 
-    /// Takes a record that came as a message, unless the one at hand is as new. Says whether it was taken.
+    /// Applies a record that came as a message, unless the present one is as new. False if it is ignored.
     ///
-    /// A view is kept either by reading or by messages, not by both. The caller bounds the places.
+    /// A view is updated either by reading or by messages, not by both. The caller bounds the indices.
     pub fn apply(&mut self, node: NodeIndex, record: NodeRecord) -> bool {
         if node.get() >= self.records.len() {
             self.records.resize(node.get() + 1, NodeRecord::default());
@@ -201,7 +200,7 @@ impl View {
         newer
     }
 
-    /// The records, by place.
+    /// The records, by node index.
     #[must_use]
     pub fn records(&self) -> &[NodeRecord] {
         &self.records

@@ -1,8 +1,7 @@
-//! The containers the committer knows, each in exactly one list: pending, out with a pre-scheduler, waiting for room, or on a
-//! node.
+//! The containers that the committer knows, each in exactly one list: pending, handed out to a pre-scheduler, waiting for capacity, or on a node.
 //!
-//! The lists are threaded through one table, so that moving a container costs O(1) and allocates nothing. The index by id is
-//! touched when a container comes and when it goes, not in between.
+//! The lists are threaded through one table, so that moving a container costs O(1) and allocates nothing. The index by id is changed only
+//! when a container is added or removed.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +10,14 @@ use fdn_core::{InstanceId, Millis};
 use super::list::{Container, Ticket};
 use super::record::NodeIndex;
 
-/// Where a container is.
+/// The place of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whereabouts {
-    /// In the queue from which pre-schedulers take.
+    /// Pending, in the queue from which pre-schedulers take.
     Pending,
-    /// With a pre-scheduler, or in its list on the way to the committer.
+    /// Handed out to a pre-scheduler, or in its list on the way to the committer.
     Out,
-    /// Nowhere: no node had room. It is put on the first node that gets room.
+    /// Waiting, since no node had room; the first node that gains capacity takes it.
     Waiting,
     /// On this node.
     On(NodeIndex),
@@ -43,16 +42,16 @@ impl Default for Chain {
     }
 }
 
-/// A container in the table.
+/// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     pub(super) container: Container,
     pub(super) at: Whereabouts,
-    /// The attempt it is out for, or was last.
+    /// The attempt for which it is, or was last, handed out.
     pub(super) attempt: u64,
     /// How many lists for it have failed.
     pub(super) retries: u32,
-    /// When it was taken last.
+    /// When it was last handed out.
     pub(super) taken: Millis,
     previous: u32,
     next: u32,
@@ -71,12 +70,12 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// How many containers are known.
+    /// The number of known containers.
     pub(super) fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// How many are in a list.
+    /// The number of containers in a list.
     pub(super) fn count(&self, at: Whereabouts) -> usize {
         match at {
             Whereabouts::On(node) => self.on.get(node.get()).map_or(0, |chain| chain.len),
@@ -98,7 +97,7 @@ impl Table {
         &mut self.slots[slot as usize]
     }
 
-    /// The slot of a container that is out for this very attempt.
+    /// The slot of a container that is handed out for this attempt; `None` otherwise.
     pub(super) fn out_for(&self, ticket: Ticket) -> Option<u32> {
         let slot = self.slots.get(ticket.slot as usize)?;
         (slot.at == Whereabouts::Out && slot.attempt == ticket.attempt).then_some(ticket.slot)
@@ -109,7 +108,7 @@ impl Table {
         self.index.values().map(|&slot| self.slot(slot))
     }
 
-    /// The first of a list.
+    /// The first container of a list.
     pub(super) fn first(&self, at: Whereabouts) -> Option<u32> {
         let chain = match at {
             Whereabouts::On(node) => self.on.get(node.get())?,
@@ -120,13 +119,13 @@ impl Table {
         (chain.head != NONE).then_some(chain.head)
     }
 
-    /// The one behind it in its list.
+    /// The next container in the same list.
     pub(super) fn next(&self, slot: u32) -> Option<u32> {
         let next = self.slot(slot).next;
         (next != NONE).then_some(next)
     }
 
-    /// Adds a container that is not known, as the last of the pending ones.
+    /// Adds a new container at the end of the pending ones.
     pub(super) fn insert(&mut self, container: Container) {
         let new = Slot {
             container,
@@ -163,7 +162,7 @@ impl Table {
         self.unlink(slot);
         let removed = *self.slot(slot);
         self.index.remove(&removed.container.id);
-        // A list under way for it must find nobody: attempts are counted from 1.
+        // A list in flight for it must match no container: attempts count from 1.
         self.slot_mut(slot).attempt = 0;
         self.unused.push(slot);
         removed

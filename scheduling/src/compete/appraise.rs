@@ -1,7 +1,8 @@
-//! What calls take if client groups are placed so, by the very model that plans are made by, whoever placed them.
+//! Evaluates a given placement of client groups with the very model that plans are made by, whoever made the placement.
 //!
-//! What is compared are ways to place the same demand, of which only one was taken. So the clusters count as they are without what runs and waits
-//! there at the moment, which that one has brought about: their nodes are empty, and waits are those of the steady state that the placement makes.
+//! It compares alternative placements of the same demand, of which only one was put into effect. The present load of the clusters is a
+//! consequence of that one and is therefore ignored: nodes count as empty, and waits are those of the steady state that the evaluated
+//! placement would cause.
 
 use fdn_core::Millis;
 
@@ -9,22 +10,22 @@ use super::{Competition, Load, Offer, Pass};
 use crate::Error;
 use crate::place::{Cluster, ClusterIndex, Memory, Plan, Problem, Slots};
 
-/// What a placement comes to.
+/// The evaluation of a placement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Appraisal {
-    /// What a call of each offer takes, from the client and back; nothing where its clusters cannot serve it.
+    /// By offer: the latency of a call from the client and back; `None` where its clusters cannot serve it.
     pub latencies: Vec<Option<Millis>>,
-    /// What is asked of each cluster.
+    /// By cluster: the offered load.
     pub loads: Vec<Load>,
-    /// What is needed of each cluster's memory.
+    /// By cluster: the memory needed for the instances.
     pub needed: Vec<Memory>,
 }
 
-/// What becomes of `offers` if the given tasks of each run in these clusters. Offers that are split have their parts here, each with its rate. Memory
-/// is counted and keeps nobody out.
+/// Evaluates `offers` with the given tasks of each on these clusters. A split offer appears once per part, each with that part's rate.
+/// Memory is counted but excludes nobody.
 ///
 /// # Errors
-/// When an offer's parts do not fit the clusters.
+/// When an offer's tables do not match its tasks or the clusters.
 pub fn appraise(
     pass: &Pass<'_>,
     offers: &[(Offer<'_>, &[ClusterIndex])],
@@ -49,7 +50,7 @@ pub fn appraise(
     })
 }
 
-/// A cluster whose nodes hold and do nothing.
+/// The cluster with nothing running or reserved on its nodes.
 fn emptied(cluster: &Cluster) -> Cluster {
     Cluster {
         slots: Slots::idle(cluster.slots.len()),
@@ -60,7 +61,7 @@ fn emptied(cluster: &Cluster) -> Cluster {
 }
 
 impl Competition<'_> {
-    /// What a call takes of one that is there, beside all others.
+    /// The latency of a call of an offer that is part of the load, with all others present; `None` if it cannot be served.
     fn appraise(
         &mut self,
         offer: &Offer<'_>,

@@ -1,35 +1,36 @@
-//! How long a call waits in a cluster that is asked for so much.
+//! Waiting time and congestion toll of a call in a cluster under a given offered load.
 //!
-//! **Model.** A cluster has `c` slots; the work asked of it keeps `a` of them busy on average (the offered load, in erlangs: rate times run
-//! time). With `u = a / c` a call waits, on average and in the steady state,
+//! **Model.** A cluster has `c` slots; the offered load keeps `a` of them busy on average (in erlangs: arrival rate times service time).
+//! With the utilization `u = a / c` a call waits, on average and in the steady state,
 //!
 //! `W = S u^k / (c (1 - u))`, `k = max(1, floor(sqrt(2 (c + 1))) - 1)`,
 //!
-//! `S` being the mean run time there: Sakasegawa's approximation of the M/M/c queue (Annals of the Institute of Statistical Mathematics 29A, 1977),
-//! exact for one slot, with its exponent rounded down to a whole number so that every machine computes the same, which only makes the wait
-//! look longer. Beyond [`FULL`] the formula runs off to infinity and says nothing any more; there the wait grows with what is asked for too much:
-//! of a queue that is overfull by `x` for a time `H`, calls wait `x H` in the end.
+//! `S` being the mean service time there: Sakasegawa's approximation of the M/M/c queue (Annals of the Institute of Statistical
+//! Mathematics 29A, 1977), exact for one slot. Its exponent is rounded down to a whole number so that every machine computes the same,
+//! which only makes the wait look longer. Beyond the utilization [`FULL`] the formula diverges and no longer predicts anything; there the
+//! wait grows with the excess load instead: in a queue whose utilization exceeds [`FULL`] by `x` for a time `H`, the wait has grown by
+//! `x H` at its end.
 //!
-//! **Toll.** Whoever comes makes the others wait as well. `N` calls a second that wait `W` before and `W'` after come to `N (W' - W)` more
-//! waiting a second; shared out among the calls that came, that is their toll ([`Load::toll`]; the congestion toll of Pigou, The Economics of
-//! Welfare, 1920).
+//! **Toll.** A new call makes all others wait longer. If `N` calls per second waited `W` and now wait `W'`, this adds `N (W' - W)` of
+//! waiting per second; divided by the rate of the new calls it is their toll ([`Load::toll`]; the congestion toll of Pigou, The Economics
+//! of Welfare, 1920).
 
 use fdn_core::Millis;
 
 use crate::place::Cluster;
 
-/// The share of its slots up to which the steady state is believed.
+/// The utilization up to which the steady-state formula is used.
 pub const FULL: f64 = 0.95;
 
-/// Calls per second of a rare caller: a toll is of calls that come, and it is nearly the same for any few.
+/// The arrival rate, in calls per second, that stands for clients that do not call yet; the toll hardly depends on it while it is small.
 const RARE: f64 = 1e-3;
 
-/// Calls per second. What is no positive finite number is none.
+/// An arrival rate in calls per second, at least 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub struct Rate(f64);
 
 impl Rate {
-    /// So many calls per second.
+    /// From calls per second; anything but a positive finite number becomes 0.
     #[must_use]
     pub fn per_second(rate: f64) -> Self {
         Self(if rate.is_finite() && rate > 0.0 {
@@ -39,13 +40,13 @@ impl Rate {
         })
     }
 
-    /// Calls per second.
+    /// The rate in calls per second.
     #[must_use]
     pub const fn get(self) -> f64 {
         self.0
     }
 
-    /// How many slots are busy on average if each call takes `time`.
+    /// The offered load in erlangs, that is, the mean number of busy slots, if each call takes `time`.
     #[must_use]
     pub fn erlangs(self, time: Millis) -> f64 {
         if self.0 == 0.0 {
@@ -55,25 +56,25 @@ impl Rate {
     }
 }
 
-/// What is asked of one cluster.
+/// The offered load of one cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
     slots: f64,
     exponent: u32,
-    /// Slots that are busy on average.
+    /// The load in erlangs: the mean number of busy slots.
     erlangs: f64,
-    /// Runs per second.
+    /// The arrival rate of task runs, per second.
     runs: f64,
 }
 
 impl Load {
-    /// Nothing is asked of it yet.
+    /// No load on a cluster's slots.
     #[must_use]
     pub fn of(cluster: &Cluster) -> Self {
         Self::of_slots(cluster.slots.len())
     }
 
-    /// The same for so many slots.
+    /// No load on `slots` slots.
     #[must_use]
     pub fn of_slots(slots: usize) -> Self {
         Self::of_servers(slots as f64)
@@ -90,8 +91,8 @@ impl Load {
         }
     }
 
-    /// What whoever finds only a `share` of its slots open meets there: of all that is asked of it, `narrow` asks for the same share, and the rest
-    /// is spread over all slots alike.
+    /// The load as a task sees it that can use only a `share` of the slots: `narrow` is the part of the load that is confined to the
+    /// same share; the rest is assumed to be spread evenly over all slots.
     #[must_use]
     pub fn part(&self, share: f64, narrow: &Self) -> Self {
         if share >= 1.0 {
@@ -106,7 +107,7 @@ impl Load {
         }
     }
 
-    /// The same asked for what keeps so many slots busy with so many runs a second; what is no finite number of them is nothing.
+    /// Replaces the load by so many erlangs and runs per second; a number that is not finite counts as zero.
     #[must_use]
     pub fn asking(mut self, erlangs: f64, runs: f64) -> Self {
         let known = |number: f64| {
@@ -120,37 +121,37 @@ impl Load {
         self
     }
 
-    /// Runs a second.
+    /// The arrival rate of task runs, per second.
     #[must_use]
     pub const fn runs(&self) -> f64 {
         self.runs
     }
 
-    /// The share of its slots that is busy; infinity without slots.
+    /// The utilization: offered load per slot, above 1 under overload; infinite if there is load but no slot.
     #[must_use]
     pub fn utilization(&self) -> f64 {
         self.erlangs / self.slots
     }
 
-    /// Slots that are busy on average.
+    /// The offered load in erlangs: the mean number of busy slots.
     #[must_use]
     pub const fn erlangs(&self) -> f64 {
         self.erlangs
     }
 
-    /// Asks it to run `rate` more, each for `time`.
+    /// Adds runs that arrive at `rate` and take `time` each.
     pub fn add(&mut self, rate: Rate, time: Millis) {
         self.erlangs += rate.erlangs(time);
         self.runs += rate.get();
     }
 
-    /// Takes that back.
+    /// Reverts [`Load::add`]; not below zero.
     pub fn take(&mut self, rate: Rate, time: Millis) {
         self.erlangs = (self.erlangs - rate.erlangs(time)).max(0.0);
         self.runs = (self.runs - rate.get()).max(0.0);
     }
 
-    /// The mean wait, if `rate` more calls of `time` came; what is asked for too much lasts for `horizon`.
+    /// The mean wait with `rate` more calls of `time` each; overload is assumed to last for `horizon`. Infinite without slots.
     #[must_use]
     pub fn wait(&self, rate: Rate, time: Millis, horizon: Millis) -> Millis {
         let (erlangs, runs) = (self.erlangs + rate.erlangs(time), self.runs + rate.get());
@@ -167,8 +168,8 @@ impl Load {
         Millis::new(queue + (share - FULL).max(0.0) * horizon.get())
     }
 
-    /// How much longer all others wait together if `rate` more calls of `time` came, for each of these calls. Of who does not call yet it is
-    /// that of a rare caller.
+    /// The toll: by how much `rate` more calls of `time` each lengthen the waits of all present calls, per new call. For a rate of
+    /// zero it is that of a very small one.
     #[must_use]
     pub fn toll(&self, rate: Rate, time: Millis, horizon: Millis) -> Millis {
         if self.runs <= 0.0 {
@@ -180,12 +181,12 @@ impl Load {
         if !(alone.is_finite() && beside.is_finite()) {
             return Millis::INFINITY;
         }
-        // Many short calls among long ones make the mean run time shorter, and the formula's wait with it: that is no gain of anybody.
+        // Many short calls among long ones lower the mean service time, and with it the formula's wait: nobody gains by that.
         Millis::new((beside - alone).max(0.0) * self.runs / rate.get())
     }
 }
 
-/// By repeated squaring, in an order of operations that is the same everywhere.
+/// Power by repeated squaring, with the same order of operations on every machine.
 fn power(base: f64, mut exponent: u32) -> f64 {
     let (mut result, mut square) = (1.0, base);
     while exponent > 0 {

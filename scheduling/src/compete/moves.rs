@@ -1,13 +1,13 @@
-//! How many users may be sent elsewhere in a time: every move costs cold starts and new DNS answers, and a mistake should reach few.
+//! A bound on how many users are moved per unit of time: every move costs cold starts and new DNS answers, and a mistake should affect few.
 //!
-//! A bucket of tokens. A move of users costs half their share of all work and half their share of all groups, so that neither much work nor
-//! many answers change at once; the bucket holds `share` of everything and fills within `interval`. What costs more than the bucket holds may go
-//! when it is full, and leaves a debt. Users whose cluster cannot serve them any more move whatever the bucket holds, and do not pay:
-//! they must not wait, nor keep others waiting.
+//! A token bucket. A move costs half the users' share of the total load plus half their share (one group) of all groups, so that neither
+//! much load nor many answers change at once; the bucket holds the fraction `share` of everything and refills within `interval`. A move
+//! that costs more than the bucket holds is allowed when it is full, and leaves a debt. Users whose cluster can no longer serve them move
+//! in any case, and do not pay: they must not wait, nor make others wait.
 
 use fdn_core::Millis;
 
-/// The bucket.
+/// The token bucket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moves {
     share: f64,
@@ -15,12 +15,12 @@ pub struct Moves {
     tokens: f64,
 }
 
-/// What a move costs: a share of everything.
+/// The cost of a move, as a fraction of everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost(pub(super) f64);
 
 impl Moves {
-    /// A full bucket: `share` (above 0, at most 1) of everything in each `interval` (above 0). `None` for what cannot be.
+    /// A full bucket: `share` (above 0, at most 1) of everything per `interval` (above 0, finite). `None` outside these ranges.
     #[must_use]
     pub fn new(share: f64, interval: Millis) -> Option<Self> {
         let possible =
@@ -32,7 +32,7 @@ impl Moves {
         })
     }
 
-    /// No bound.
+    /// A bucket that allows every move.
     #[must_use]
     pub const fn unlimited() -> Self {
         Self {
@@ -42,7 +42,7 @@ impl Moves {
         }
     }
 
-    /// Nobody moves for a gain.
+    /// A bucket that allows no move for a gain.
     #[must_use]
     pub const fn none() -> Self {
         Self {
@@ -52,12 +52,12 @@ impl Moves {
         }
     }
 
-    /// As three numbers: the share, the interval in ms, and what the bucket holds.
+    /// The state as numbers, for records: the share, the interval in ms, and the tokens left.
     pub(crate) const fn numbers(&self) -> [f64; 3] {
         [self.share, self.interval.get(), self.tokens]
     }
 
-    /// From the numbers of another one.
+    /// Restores the state from [`Moves::numbers`].
     pub(crate) const fn from_numbers([share, interval, tokens]: [f64; 3]) -> Self {
         Self {
             share,
@@ -66,14 +66,14 @@ impl Moves {
         }
     }
 
-    /// Time has passed.
+    /// Refills the bucket for the time elapsed since the last call; negative times count as zero.
     pub fn fill(&mut self, elapsed: Millis) {
         let elapsed = elapsed.max(Millis::ZERO);
         let filled = self.tokens + self.share * (elapsed.get() / self.interval.get());
         self.tokens = filled.min(self.share);
     }
 
-    /// Pays for a move if it may be made now.
+    /// Pays for a move and returns true if it is allowed now; otherwise takes nothing.
     pub fn pay(&mut self, cost: Cost) -> bool {
         let may = self.tokens >= cost.0.min(self.share);
         if may {

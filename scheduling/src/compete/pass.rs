@@ -1,31 +1,31 @@
-//! A pass of the planner as a function of what it reads, so that it can be made again elsewhere, to the last bit ([`crate::record`]).
+//! A planning pass as a function of its inputs, so that it can be replayed elsewhere, exact to the last bit ([`crate::record`]).
 
 use super::{Competition, Moves, Offer, Outcome, Terms};
 use crate::Error;
 use crate::place::{Cluster, Network, Problem};
 
-/// All that decides where client groups go. There is no randomness, and time is in it only by what it has changed: how full the bucket of moves is,
-/// who moved lately, how fast each function was.
+/// All inputs of the placement of client groups, beside the state of [`Moves`]. There is no randomness, and time enters only through its
+/// effects: the tokens of the bucket, who moved recently, how fast each function was.
 #[derive(Clone, Copy, Debug)]
 pub struct Pass<'a> {
-    /// The clusters.
+    /// The clusters, in the order of [`crate::place::ClusterIndex`].
     pub clusters: &'a [Cluster],
-    /// What joins them.
+    /// The links between the clusters.
     pub network: &'a Network,
-    /// By what is decided.
+    /// The parameters of the decision.
     pub terms: Terms,
-    /// Groups that stay where they were and have no turn.
+    /// Groups that stay where they were and have no turn; their load counts.
     pub settled: &'a [Offer<'a>],
-    /// Groups that have their turn.
+    /// Groups that are decided about.
     pub offers: &'a [Offer<'a>],
 }
 
 impl<'a> Pass<'a> {
-    /// Makes it. `decided` hears of each offer with the problem as it was decided, in the order of the turns; the competition as it ended says
-    /// what is asked of each cluster.
+    /// Runs the pass. `decided` is called in the order of the turns, with the offer's position, the problem that was solved and the
+    /// outcome; the returned competition holds the resulting load of each cluster.
     ///
     /// # Errors
-    /// When an offer's parts do not fit the clusters.
+    /// When an offer's tables do not match its tasks or the clusters.
     pub fn run(
         &self,
         moves: &mut Moves,

@@ -1,13 +1,13 @@
-//! What an instance takes of a node: unit slots, or a vector of resources.
+//! The resources of an instance and of a node: unit slots, or a vector of resource classes.
 
 use std::fmt::Debug;
 
 use fdn_core::{MebiBytes, MilliCpu, Resources};
 
-/// Whole units of the share by which nodes are compared: more than any cluster can tell apart.
+/// The scale of [`Demand::room`] for vectors: fractions of 2^-20, finer than any cluster needs to tell nodes apart.
 const WHOLE: u128 = 1 << 20;
 
-/// What an instance asks for and what a node has. A demand fits when every class does.
+/// A resource amount: the demand of an instance, the capacity of a node. A demand fits when every class does.
 pub trait Demand: Copy + Debug + Default + PartialEq {
     /// Whether this demand fits into what is free.
     fn fits(&self, free: &Self) -> bool;
@@ -19,18 +19,18 @@ pub trait Demand: Copy + Debug + Default + PartialEq {
     /// What is left when `other` is taken away; `None` if any class would go below zero.
     fn minus(&self, other: &Self) -> Option<Self>;
 
-    /// What is left when `other` is taken away, at least zero in every class.
+    /// The difference, with zero in every class that would be negative.
     #[must_use]
     fn minus_or_zero(&self, other: &Self) -> Self;
 
-    /// The larger of the two, class by class: what does not fit into it fits into neither.
+    /// The larger amount of each class: what does not fit into it fits into neither.
     #[must_use]
     fn ceiling(&self, other: &Self) -> Self;
 
-    /// How much is free, as a number: a node with more goes before one with less.
+    /// The rank of a node with `self` free out of `capacity`: nodes with a higher rank are preferred.
     fn room(&self, capacity: &Self) -> u32;
 
-    /// As a vector, for schedulers that score vectors only: what fits as a vector fits, and the other way round.
+    /// As a resource vector, for schedulers that score vectors only. The conversion preserves what fits.
     fn resources(&self) -> Resources;
 }
 
@@ -64,13 +64,13 @@ impl Demand for Slots {
         Self(self.0.max(other.0))
     }
 
-    /// The number of free slots, whatever the node's size.
+    /// The number of free slots, regardless of the node's size.
     #[inline]
     fn room(&self, _: &Self) -> u32 {
         self.0
     }
 
-    /// Slots as thousandths of a core.
+    /// One slot as 0.001 core, no memory.
     fn resources(&self) -> Resources {
         Resources::new(MilliCpu(self.0.into()), MebiBytes(0))
     }
@@ -105,7 +105,7 @@ impl Demand for Resources {
         }
     }
 
-    /// The mean free share of the classes that the node has, in units of 2^-20.
+    /// The mean free share over the classes that the node has, in units of 2^-20.
     fn room(&self, capacity: &Self) -> u32 {
         let classes = [
             (self.cpu_milli.get(), capacity.cpu_milli.get()),

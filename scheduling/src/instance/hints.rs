@@ -1,23 +1,23 @@
-//! Hints: a snapshot of what is free everywhere, a few milliseconds old, instead of questions.
+//! Forwarding by hints: a snapshot of every node's free resources, a few milliseconds old, replaces probes.
 //!
-//! **Problem.** A question costs a round trip, and half of them are answered no on a busy cluster. A node that knows roughly
-//! what is free elsewhere sends the task itself, which takes one way, and the node that gets it looks for itself.
+//! **Problem.** A probe costs a round trip, and half of them are answered no on a busy cluster. A node that knows roughly what is free
+//! elsewhere sends the task itself, which takes one way; the receiving node does its own local check.
 //!
-//! **Source.** The best of eight random nodes by a snapshot, the own copy of which is decremented with each task sent (the power
-//! of d choices, Mitzenmacher: IEEE TPDS 12(10), 2001). All nodes decide by the same snapshot, so the older it is and the
-//! more tasks are sent by it, the more of them meet where it showed most room. [`Spread::Even`] therefore interprets the age (Dahlin: IEEE
-//! TPDS 11(10), 2000): of the sample, each node is chosen with the probability that fills all of them to one level, given how
-//! many tasks a node is sent per snapshot. Few tasks per snapshot: the one with the most room; many: any of them.
-//! How many that is, a node takes from what it sends itself; in the mean a node is sent as many.
+//! **Source.** The best of eight random nodes by a snapshot, whose local copy is decremented with each task sent (the power of d choices,
+//! Mitzenmacher: IEEE TPDS 12(10), 2001). All nodes decide by the same snapshot, so the older it is and the more tasks are sent by it,
+//! the more of them collide where it showed most room. [`Spread::Even`] therefore interprets the age (Dahlin: IEEE TPDS 11(10), 2000):
+//! within the sample, each node is chosen with the probability that fills all of them to one level, given how many tasks a node receives
+//! per snapshot. With few tasks per snapshot that is the node with the most room; with many, any of them. A node estimates that number
+//! from what it sends itself, since on average it receives as many.
 //!
-//! [`Spread::Dealt`] keeps them from meeting at all: what the snapshot shows free is dealt to the nodes like cards. The slots are
-//! put in order, those of the nodes with the most room first (a node with three free slots has one on the third, the second and
-//! the first level), and every n-th belongs to the same node. All have the same snapshot, so all deal alike without a word,
-//! and each slot is used once; where snapshots differ, some meet, and the next hop mends it. A node that has used its slots goes on with
-//! [`Spread::Even`].
+//! [`Spread::Dealt`] avoids collisions: the free slots in the snapshot are partitioned among the nodes. The slots are ordered by level,
+//! those of the nodes with the most room first (a node with three free slots has one on the third, the second and the first level), and
+//! every n-th belongs to the same node. All nodes compute the same partition from the same snapshot, without a message, so each slot is
+//! used once; where snapshots differ, some tasks collide, and the next hop resolves that. A node that has used up its slots continues
+//! with [`Spread::Even`].
 //!
-//! **Complexity.** O(d^2) per choice for samples of d nodes; O(n) per snapshot, and k·O(n) to deal k slots with the first choice
-//! after it; a snapshot takes n loads of memory on each node.
+//! **Complexity.** O(d^2) per choice for samples of d nodes; O(n) per snapshot, and k·O(n) to deal k slots with the first choice after
+//! it; each node keeps n loads of the snapshot in memory.
 
 use rand::{Rng, RngExt};
 
@@ -26,38 +26,38 @@ use super::message::NodeIndex;
 use super::peers::Peers;
 use super::settings::{HINT_SAMPLE_MAX, Spread};
 
-/// How fast the mean of tasks sent per snapshot follows.
+/// The weight of the latest snapshot in the moving average of tasks sent per snapshot.
 const FOLLOW: f64 = 1.0 / 16.0;
 
-/// What a node has, and what of it is free.
+/// A node's capacity and the free part of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load<D> {
-    /// All of it.
+    /// Its capacity.
     pub capacity: D,
-    /// What is neither used nor reserved.
+    /// The part neither used nor reserved.
     pub free: D,
 }
 
-/// Room beyond so many tasks counts as so much.
+/// The highest level: room for more tasks than this counts as this many.
 const LEVELS: usize = 32;
 
-/// A node is dealt no more slots than that.
+/// The most slots dealt to a node per snapshot.
 const HAND: usize = 8;
 
-/// The own copy of the last snapshot.
+/// The node's copy of the last snapshot.
 #[derive(Clone, Debug)]
 pub(super) struct Hints<D> {
     this: NodeIndex,
     loads: Vec<Load<D>>,
-    /// The nodes of the slots dealt to this one, the best last, once they were dealt.
+    /// The nodes of the slots dealt to this one, the best last; valid if `is_dealt`.
     hand: Vec<NodeIndex>,
     is_dealt: bool,
-    /// Tasks sent by this snapshot, and the mean of earlier ones.
+    /// Tasks sent by this snapshot, and the moving average over earlier ones.
     sent: u32,
     mean_sent: f64,
 }
 
-/// A node of the sample, and for how many such tasks it has room.
+/// A node of the sample, and for how many tasks of the present demand it has room.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Candidate {
     node: NodeIndex,
@@ -76,7 +76,7 @@ impl<D: Demand> Hints<D> {
         }
     }
 
-    /// Takes a new snapshot.
+    /// Replaces the snapshot.
     pub(super) fn renew(&mut self, loads: &[Load<D>]) {
         self.is_dealt = false;
         self.loads.clear();
@@ -85,14 +85,14 @@ impl<D: Demand> Hints<D> {
         self.sent = 0;
     }
 
-    /// Nothing is free on a lost node.
+    /// Marks a lost node as having nothing free.
     pub(super) fn forget(&mut self, node: NodeIndex) {
         if let Some(load) = self.loads.get_mut(node.get()) {
             load.free = D::default();
         }
     }
 
-    /// One of `sample` random nodes, by what the snapshot says is free. Its room is taken off the copy.
+    /// Chooses a node by the snapshot, from a random `sample` or from the slots dealt to this node, and subtracts the demand from the copy.
     pub(super) fn choose(
         &mut self,
         demand: &D,
@@ -114,7 +114,7 @@ impl<D: Demand> Hints<D> {
         let mut count = 0;
         for _ in 0..sample.min(HINT_SAMPLE_MAX) {
             if let Some(candidate) = peers.one(rng).and_then(|node| self.candidate(node, demand)) {
-                // By room, most first; of equals the one drawn first.
+                // Sorted by room, descending; equals in the order drawn.
                 let at = drawn[..count].partition_point(|other| other.room >= candidate.room);
                 drawn.copy_within(at..count, at + 1);
                 drawn[at] = candidate;
@@ -136,7 +136,7 @@ impl<D: Demand> Hints<D> {
         self.sent += 1;
     }
 
-    /// The node of the best slot that is left of those dealt to this one.
+    /// Takes the node of the best remaining slot of those dealt to this one.
     fn own(&mut self, demand: &D, peers: &Peers) -> Option<NodeIndex> {
         if !self.is_dealt {
             self.is_dealt = true;
@@ -151,7 +151,7 @@ impl<D: Demand> Hints<D> {
         None
     }
 
-    /// For how many such tasks a node has room.
+    /// For how many tasks of this demand a node has room, at most [`LEVELS`].
     fn level(load: &Load<D>, demand: &D) -> usize {
         if !demand.fits(&load.free) {
             return 0;
@@ -160,11 +160,11 @@ impl<D: Demand> Hints<D> {
         ((load.free.room(&load.capacity) / each).max(1) as usize).min(LEVELS)
     }
 
-    /// Deals what is free in units of this demand.
+    /// Deals the free resources in units of this demand.
     fn deal(&mut self, demand: &D) {
         self.hand.clear();
         let nodes = self.loads.len();
-        // How many nodes have room for so many; and who is dealt the first one, which is another one each time.
+        // By level, how many nodes have exactly that much room; and who is dealt the first slot, which varies from snapshot to snapshot.
         let mut count = [0; LEVELS + 1];
         let mut dealer = 0;
         for (load, at) in self.loads.iter().zip(1..) {
@@ -175,7 +175,7 @@ impl<D: Demand> Hints<D> {
         let mut rank = (self.this.get() + nodes - dealer) % nodes;
         let (mut first, mut wide) = (0, 0);
         for level in (1..=LEVELS).rev() {
-            // As many slots are on this level as nodes have room for at least so many.
+            // A level has as many slots as there are nodes with room for at least that many tasks.
             wide += count[level];
             while rank < first + wide && self.hand.len() < HAND {
                 let reaches = |(_, load): &(u32, &Load<D>)| Self::level(load, demand) >= level;
@@ -201,12 +201,11 @@ impl<D: Demand> Hints<D> {
     }
 }
 
-/// Of candidates sorted by room, one with the probability that brings all to one level when each of them is sent `inflow` tasks
-/// in the mean.
+/// Draws one of the candidates, sorted by room, with the probabilities that bring all to one level when each is sent `inflow` tasks on average.
 fn even(sorted: &[Candidate], inflow: f64, rng: &mut impl Rng) -> Option<NodeIndex> {
     let total = inflow * sorted.len() as f64;
     let mut drawn = total * rng.random::<f64>();
-    // The level is that of the first k, as long as the next one lies below it.
+    // The level follows from the first k candidates as long as the next one lies below it.
     let mut sum = 0.0;
     let mut level = f64::INFINITY;
     for (candidate, k) in sorted.iter().zip(1u32..) {
@@ -223,7 +222,7 @@ fn even(sorted: &[Candidate], inflow: f64, rng: &mut impl Rng) -> Option<NodeInd
         }
         drawn -= above.max(0.0);
     }
-    // Nothing flows, or the last digits are lost.
+    // Reached when nothing is sent, or when the probabilities sum to less than 1 by rounding.
     sorted.first().map(|best| best.node)
 }
 

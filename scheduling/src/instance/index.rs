@@ -1,28 +1,28 @@
-//! Which slot holds a task: open addressing, linear probing, one hash function for all time, no growth.
+//! A hash index from tasks to slots: open addressing, linear probing, one fixed hash function, no growth.
 //!
-//! A cell has the slot and half of the task's hash, so that a look-up reads eight bytes per cell and the entry itself only
-//! where the half agrees. Half of the cells at least stay empty. Nothing iterates over it, so its order reaches no output;
-//! removing shifts back what follows, so it holds no tombstones and a look-up stays short however many tasks have come and gone.
+//! A cell holds the slot and half of the task's hash, so that a look-up reads eight bytes per cell and the entry itself only where the
+//! half matches. At least half of the cells stay empty. Nothing iterates over the index, so its order reaches no output; removal shifts
+//! back the cells behind, so there are no tombstones and look-ups stay short however many tasks have come and gone.
 
 use super::message::TaskId;
 
-/// The index: 16 to 32 bytes per task of the limit.
+/// The index; it takes 16 to 32 bytes per task of the limit.
 #[derive(Clone, Debug)]
 pub(super) struct Index {
-    /// Half of the hash above, one more than the slot below; zero is empty.
+    /// The hash half in the upper 32 bits, the slot plus one in the lower; zero is empty.
     cells: Vec<u64>,
-    /// By how much half of a hash is shifted to give a cell.
+    /// The right shift that turns a hash half into a cell position.
     shift: u32,
 }
 
-/// Where a task that is not there would go.
+/// The cell at which an absent task would be inserted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Vacancy {
     at: usize,
     half: u32,
 }
 
-/// The upper half of a multiplication by 2^64 over the golden ratio.
+/// The upper half of the id times 2^64 over the golden ratio (Fibonacci hashing).
 const fn half(id: TaskId) -> u32 {
     (id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
 }
@@ -32,7 +32,7 @@ const fn cell(half: u32, slot: u32) -> u64 {
 }
 
 impl Index {
-    /// For `limit` tasks, at most 2^24, in slots below that.
+    /// An index for at most `limit` tasks, at most 2^24, in slots below the limit.
     pub(super) fn new(limit: usize) -> Self {
         let size = (limit.clamp(1, 1 << 24) * 2).next_power_of_two();
         Self {
@@ -41,9 +41,9 @@ impl Index {
         }
     }
 
-    /// Has the system give the memory of all cells now. Tasks are spread over all of them, so the first few thousand would else
-    /// each wait for a page, of 2 MiB where the allocator asks for such: 72 of them in the first burst of 2,000 tasks took from 8 to
-    /// 200 ms.
+    /// Touches all cells, so that the system provides their memory now. Tasks are spread over all of them, so the first few thousand
+    /// would otherwise each wait for a page fault, of 2 MiB where the allocator asks for huge pages: 72 of them in the first burst of
+    /// 2,000 tasks took 8 to 200 ms.
     pub(super) fn touch(&mut self) {
         for cell in self.cells.iter_mut().step_by(4096 / size_of::<u64>()) {
             *cell = std::hint::black_box(*cell);
@@ -60,7 +60,7 @@ impl Index {
         (at + 1) & (self.cells.len() - 1)
     }
 
-    /// The slot of a task, or where it would go; `is` tells whether a slot holds it.
+    /// The slot of a task, or the vacancy where it would go; `is` tells whether a slot holds the task.
     #[inline]
     pub(super) fn find(&self, id: TaskId, is: impl Fn(u32) -> bool) -> Result<u32, Vacancy> {
         let half = half(id);
@@ -78,13 +78,13 @@ impl Index {
         }
     }
 
-    /// Notes the slot of a task; nothing may have changed since its place was found.
+    /// Stores the slot of a task in a vacancy; the index must not have changed since it was found.
     #[inline]
     pub(super) fn fill(&mut self, vacancy: Vacancy, slot: u32) {
         self.cells[vacancy.at] = cell(vacancy.half, slot);
     }
 
-    /// Takes out a task that is there.
+    /// Removes a task, which must be present.
     pub(super) fn remove(&mut self, id: TaskId, slot: u32) {
         let wanted = cell(half(id), slot);
         let mut hole = self.home(half(id));
@@ -97,7 +97,7 @@ impl Index {
         let mask = self.cells.len() - 1;
         let mut at = self.next(hole);
         while self.cells[at] != 0 {
-            // What lies between its home and here may move back as far as its home.
+            // An entry may move back as far as its home cell, if that is not behind the hole.
             let home = self.home((self.cells[at] >> 32) as u32);
             let distance = |from: usize| at.wrapping_sub(from) & mask;
             if distance(home) >= distance(hole) {

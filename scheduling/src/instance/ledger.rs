@@ -1,7 +1,7 @@
-//! What a node has, what runs on it, and what is reserved: `used + reserved <= capacity`, always.
+//! Capacity, use and reservations of one node: `used + reserved <= capacity`, always.
 //!
-//! A reservation has a lease: when it ends, the room is free again, whoever still counts on it. Reservations carry the task and
-//! its attempt, so that asking twice reserves once.
+//! A reservation has a lease: when that ends, the resources are free again, whatever the task's holder still assumes. Reservations are
+//! keyed by task and attempt, so that a repeated probe reserves once.
 
 use std::collections::VecDeque;
 
@@ -26,7 +26,7 @@ struct Place<D> {
     busy: bool,
 }
 
-/// The accounts of one node.
+/// The resource accounting of one node.
 #[derive(Clone, Debug)]
 pub(super) struct Ledger<D> {
     capacity: D,
@@ -74,7 +74,7 @@ impl<D: Demand> Ledger<D> {
         self.free
     }
 
-    /// Grows with every change of what is free.
+    /// Increases with every change of the free resources.
     pub(super) const fn version(&self) -> u64 {
         self.version
     }
@@ -98,7 +98,7 @@ impl<D: Demand> Ledger<D> {
         demand.fits(&self.free) && self.running() < self.limits.running
     }
 
-    /// Starts an instance if there is room.
+    /// Starts an instance; `None` if its demand does not fit.
     pub(super) fn start(&mut self, demand: D) -> Option<Running> {
         if !self.has_room(&demand) {
             return None;
@@ -127,7 +127,7 @@ impl<D: Demand> Ledger<D> {
         })
     }
 
-    /// An instance has ended; false if that was known.
+    /// Frees the resources of an ended instance; false if that was done before.
     pub(super) fn end(&mut self, running: Running) -> bool {
         let Some(place) = self.places.get_mut(running.slot as usize) else {
             return false;
@@ -153,7 +153,8 @@ impl<D: Demand> Ledger<D> {
             .position(|r| r.id == id && r.attempt == attempt)
     }
 
-    /// Reserves room; false if there is none. Leases must be given in the order in which they end.
+    /// Reserves resources until `expires`; false if they do not fit or there are too many reservations. Leases must be given in the
+    /// order of their ends.
     pub(super) fn reserve(&mut self, id: TaskId, attempt: u32, demand: D, expires: Millis) -> bool {
         if !self.has_room(&demand) || self.reservations.len() >= self.limits.reservations {
             return false;
@@ -169,7 +170,7 @@ impl<D: Demand> Ledger<D> {
         true
     }
 
-    /// Gives a reservation back; false if there is none.
+    /// Cancels a reservation; false if there is none.
     pub(super) fn release(&mut self, id: TaskId, attempt: u32) -> bool {
         let Some(at) = self.position(id, attempt) else {
             return false;
@@ -185,7 +186,7 @@ impl<D: Demand> Ledger<D> {
         }
     }
 
-    /// Ends the leases whose time has come: a lease given at 0 for 5 ms holds before 5 and not at 5.
+    /// Ends the leases due by `now`: a lease given at 0 for 5 ms holds before 5 and not at 5.
     #[inline]
     pub(super) fn expire(&mut self, now: Millis) {
         while self.next_expiry().is_some_and(|expires| expires <= now) {

@@ -1,8 +1,8 @@
-//! What became of recent tasks, so that a message that arrives twice or late does nothing new.
+//! What happened to recent tasks, so that a message that arrives twice or late has no new effect.
 //!
-//! A task is remembered until some time after its deadline. Nobody acts on a task after its deadline, so forgetting it then is
-//! safe; that is what bounds the memory. At the bound on its size a new task is refused rather than an old one forgotten.
-//! Room for all of them is taken at the start.
+//! A task is remembered until some time after its deadline. Nobody acts on a task after its deadline, so forgetting it then is safe; that
+//! bounds the memory in time. At the size limit a new task is refused rather than an old one forgotten. All memory is allocated at the
+//! start.
 
 use fdn_core::Millis;
 
@@ -17,27 +17,27 @@ struct Remembered<V> {
     value: V,
 }
 
-/// The memory of one scheduler.
+/// The memory of one scheduler, by task id.
 #[derive(Clone, Debug)]
 pub(super) struct Memory<V> {
     index: Index,
-    /// By the time of remembering, which is nearly the order of the deadlines.
+    /// In the order of insertion, which is nearly the order of the deadlines.
     tasks: Slab<Remembered<V>>,
     beyond: Millis,
-    /// Nothing is forgotten before.
+    /// No entry can be forgotten before this time.
     quiet_until: Millis,
 }
 
-/// Where a task is remembered: a look-up saved. It stays right until the task is forgotten.
+/// The slot of a remembered task, which saves a look-up; valid until the task is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(u32);
 
-/// There is no room for another task.
+/// The size limit is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
 impl<V: Copy> Memory<V> {
-    /// Remembers `limit` tasks at most, each until `beyond` after its deadline.
+    /// A memory for `limit` tasks, each kept until `beyond` after its deadline.
     pub(super) fn new(beyond: Millis, limit: usize) -> Self {
         Self {
             index: Index::new(limit),
@@ -62,7 +62,7 @@ impl<V: Copy> Memory<V> {
         self.index.find(id, is)
     }
 
-    /// What became of a task, and where that is remembered.
+    /// The record of a task and its place; `None` if it is not remembered.
     #[inline]
     pub(super) fn find_value(&self, id: TaskId) -> Option<(Place, V)> {
         let slot = self.find(id).ok()?;
@@ -73,14 +73,14 @@ impl<V: Copy> Memory<V> {
         self.find_value(id).map(|(_, value)| value)
     }
 
-    /// What is remembered of a task at its place, unless it was forgotten.
+    /// The record at a task's place, unless the task was forgotten.
     #[inline]
     pub(super) fn at(&self, place: Place, id: TaskId) -> Option<V> {
         let task = self.tasks.get(place.0)?;
         (task.id == id).then_some(task.value)
     }
 
-    /// What else became of a task, unless it was forgotten.
+    /// Replaces the record at a task's place, unless the task was forgotten.
     #[inline]
     pub(super) fn change(&mut self, place: Place, id: TaskId, value: V) {
         if let Some(task) = self.tasks.get_mut(place.0).filter(|task| task.id == id) {
@@ -88,7 +88,7 @@ impl<V: Copy> Memory<V> {
         }
     }
 
-    /// Remembers a task, or what else became of it.
+    /// Inserts or replaces the record of a task.
     pub(super) fn put(&mut self, id: TaskId, deadline: Millis, value: V) -> Result<Place, Full> {
         match self.find(id) {
             Ok(slot) => {
@@ -99,7 +99,7 @@ impl<V: Copy> Memory<V> {
         }
     }
 
-    /// Remembers a task if `may` allows it, given what became of it; else says that and where it is.
+    /// Inserts or replaces the record of a task if `may` accepts the present one; otherwise returns that and its place.
     #[inline]
     pub(super) fn put_if(
         &mut self,
@@ -151,7 +151,7 @@ impl<V: Copy> Memory<V> {
         }
     }
 
-    /// Forgets the first task whose time has come, and says what became of it.
+    /// Forgets the first task whose retention has ended and returns its record; `None` if there is none.
     #[inline]
     pub(super) fn forget(&mut self, now: Millis) -> Option<V> {
         if self.quiet_until >= now {
@@ -170,7 +170,7 @@ impl<V: Copy> Memory<V> {
         }
         self.index.remove(id, slot);
         let forgotten = self.tasks.remove(slot);
-        // The next one is looked at with the next call.
+        // The next entry is examined by the next call.
         self.quiet_until = self
             .tasks
             .first()

@@ -1,4 +1,4 @@
-//! What schedulers tell each other, and what they tell the shell that carries their messages.
+//! Messages between the schedulers, and the actions for the shell that carries them.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use fdn_core::Millis;
 
 pub use crate::node::NodeIndex;
 
-/// A task, unique in the cluster for as long as anyone remembers it.
+/// A task's id, unique in the cluster for as long as any scheduler remembers the task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u64);
 
@@ -16,7 +16,7 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// Which global scheduler: each one that takes over has a larger number than all before it.
+/// The term of a global scheduler: each successor has a larger one than all before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(pub u32);
 
@@ -26,25 +26,25 @@ impl fmt::Display for Term {
     }
 }
 
-/// A scale-out task: one more instance is wanted.
+/// A scale-out task: a request for one more instance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Task<D> {
-    /// Which task.
+    /// The task's id.
     pub id: TaskId,
-    /// Which attempt at it; a later one begins only when no earlier one can start any more.
+    /// The attempt, from 1; a later one begins only when no earlier one can start any more.
     pub attempt: u32,
     /// How often the task has passed from one holder to the next in this attempt.
     pub leg: u32,
-    /// q(x): what the instance takes.
+    /// `q(x)`: the resources of the instance.
     pub demand: D,
-    /// s(x): the remaining time, shortest first.
+    /// `s(x)`: the expected execution time of the instance's request; shorter tasks go first.
     pub remaining: Millis,
-    /// When the task is no longer wanted: nobody starts it later, and everybody may forget it.
+    /// When the task is no longer wanted: nobody starts it later, and everybody may forget it some time after.
     pub deadline: Millis,
 }
 
 impl<D: Copy> Task<D> {
-    /// As the next holder gets it.
+    /// The task as it is sent to the next holder.
     #[must_use]
     pub(super) const fn passed_on(mut self, leg: u32) -> Self {
         self.leg = leg.saturating_add(1);
@@ -52,136 +52,136 @@ impl<D: Copy> Task<D> {
     }
 }
 
-/// A question whether a node has room, which reserves it if so.
+/// A request to reserve resources for a task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Probe<D> {
-    /// Which task.
+    /// The task's id.
     pub id: TaskId,
-    /// Which attempt at it.
+    /// The attempt.
     pub attempt: u32,
-    /// The leg on which its holder has it.
+    /// The leg on which the sender holds it.
     pub leg: u32,
-    /// What it asks for.
+    /// The resources to reserve.
     pub demand: D,
-    /// When it is no longer wanted.
+    /// When the task is no longer wanted.
     pub deadline: Millis,
-    /// Who asks.
+    /// The node that asks.
     pub home: NodeIndex,
-    /// Whether the node keeps the question until it has room, rather than answering no.
+    /// Whether the receiver keeps the probe until the demand fits, instead of answering no (late binding).
     pub wait: bool,
 }
 
-/// How a node stands, as the global scheduler hears it.
+/// A node's report to the global scheduler.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NodeReport<D> {
-    /// Which node.
+    /// The reporting node.
     pub node: NodeIndex,
-    /// Grows with every change of what is free.
+    /// Increases with every change of `free`; a smaller one is outdated.
     pub version: u64,
     /// What is neither used nor reserved.
     pub free: D,
-    /// The global scheduler that the node follows.
+    /// The term of the global scheduler that the node follows.
     pub term: Term,
-    /// The largest serial number of a placement of that one that has arrived there.
+    /// The largest serial number of that scheduler's placements that has arrived on the node.
     pub seen: u64,
 }
 
-/// What a node's scheduler hears.
+/// Messages to a node's scheduler.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ToNode<D> {
-    /// A task arrives from its submitter.
+    /// A task from its submitter.
     Submit(Task<D>),
-    /// A task is sent on by a node that found this one the best by its snapshot, so many hops from its first node.
+    /// A task forwarded by a node whose snapshot shows this one as the best, with the number of hops so far.
     Hint(Task<D>, u8),
-    /// Is there room?
+    /// A request to reserve resources.
     Probe(Probe<D>),
-    /// The answer of a node that was asked.
+    /// The answer of a probed node.
     Reply {
-        /// Which task.
+        /// The task's id.
         id: TaskId,
-        /// Which attempt at it.
+        /// The attempt.
         attempt: u32,
-        /// Who answers.
+        /// The node that answers.
         from: NodeIndex,
-        /// Whether the room is reserved.
+        /// Whether it has reserved the resources.
         yes: bool,
     },
-    /// A reserved room is no longer needed.
+    /// Cancels a reservation that is no longer needed.
     Release {
-        /// Which task.
+        /// The task's id.
         id: TaskId,
-        /// Which attempt at it.
+        /// The attempt.
         attempt: u32,
     },
-    /// The task for which room was reserved.
+    /// The task for which this node has reserved resources.
     Assign(Task<D>),
-    /// The global scheduler of this term places a task, with the serial number of its placements on this node.
+    /// A placement by the global scheduler of this term, with its serial number among that scheduler's placements on this node.
     Place(Task<D>, Term, u64),
-    /// Nothing may start this attempt or an earlier one from now on; was it started?
+    /// From now on nothing may start this attempt or an earlier one; asks whether it was started.
     Fence(Fence),
 }
 
 /// The end of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fence {
-    /// Which task.
+    /// The task's id.
     pub id: TaskId,
     /// The last attempt that must not start any more.
     pub attempt: u32,
-    /// Until when the fence must stand.
+    /// Until when the fence must be remembered.
     pub deadline: Millis,
 }
 
-/// What the global scheduler hears.
+/// Messages to the global scheduler.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ToGlobal<D> {
-    /// A task for which no room was found otherwise, for the global scheduler of this term and no other.
+    /// A task for which no node was found otherwise, addressed to the global scheduler of this term only.
     Forward(Task<D>, Term),
-    /// A placed task comes back from a node without room.
+    /// A placed task returned by a node on which it does not fit.
     Bounce(Task<D>, NodeReport<D>),
-    /// How a node stands.
+    /// A node's periodic report.
     Notice(NodeReport<D>),
-    /// As for nodes.
+    /// As [`ToNode::Fence`].
     Fence(Fence),
 }
 
-/// What the submitter of tasks hears.
+/// Messages to the submitter of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToSubmitter {
     /// The task's instance was started.
     Started {
-        /// Which task.
+        /// The task's id.
         id: TaskId,
-        /// Which attempt at it.
+        /// The attempt.
         attempt: u32,
-        /// Where.
+        /// The node on which it runs.
         by: NodeIndex,
     },
     /// The task will not be started.
     Refused {
-        /// Which task.
+        /// The task's id.
         id: TaskId,
-        /// Which attempt at it.
+        /// The attempt.
         attempt: u32,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
-    /// The task was passed on to a node that is lost.
+    /// The task was passed on to a scheduler that is lost, so its state is unknown.
     Broken {
-        /// Which task.
+        /// The task's id.
         id: TaskId,
-        /// Which attempt at it.
+        /// The attempt.
         attempt: u32,
     },
     /// The answer to a fence: from now on the attempt cannot start here.
     Fenced {
-        /// Which task.
+        /// The task's id.
         id: TaskId,
         /// The last attempt that is fenced.
         attempt: u32,
-        /// Who answers; `None` is the global scheduler.
+        /// The scheduler that answers; `None` is the global scheduler.
         by: Option<NodeIndex>,
-        /// Whether it had been started here before.
+        /// Whether the attempt had been started here before.
         started: bool,
     },
 }
@@ -189,37 +189,37 @@ pub enum ToSubmitter {
 /// Why a task will not be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Refusal {
-    /// The queue of the global scheduler is full.
+    /// The queue of the global scheduler is at its limit.
     #[error("the queue of the global scheduler is full")]
     QueueFull,
-    /// So many tasks are remembered that another one could be started twice.
+    /// The memory of recent tasks is at its limit: if one more were accepted, a duplicate could start twice.
     #[error("the memory of recent tasks is full")]
     MemoryFull,
-    /// Every node asked was without room, as often as the settings allow.
+    /// No probed node had room, in as many rounds as the settings allow.
     #[error("no node asked had room")]
     NoRoom,
-    /// No node is large enough for it, even if nothing else ran there.
+    /// The demand exceeds the capacity of every node.
     #[error("no node is large enough")]
     TooLarge,
-    /// It waited beyond its deadline.
+    /// The deadline passed while it waited.
     #[error("no room before the deadline")]
     Expired,
 }
 
-/// Who found the place of a task.
+/// The stage of the protocol that found the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// The node where it arrived had room.
+    /// The local check on the first node.
     Local,
-    /// A probe.
+    /// A probe of other nodes.
     Probe,
-    /// A hint.
+    /// A hint from the snapshot.
     Hint,
     /// The global scheduler.
     Global,
 }
 
-/// A running instance on its node: what the shell hands back when it ends.
+/// The handle of a running instance on its node, which the shell returns when the instance ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Running {
     pub(super) slot: u32,
@@ -229,21 +229,21 @@ pub struct Running {
 /// What the shell of a scheduler must do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action<D> {
-    /// Start the task's instance here; when it has ended, say so with the handle.
+    /// Start the task's instance on this node; report its end by the handle.
     Start {
-        /// Here: the node whose scheduler says so.
+        /// The node whose scheduler emits this action.
         node: NodeIndex,
         /// The task.
         task: Task<D>,
-        /// Who found the place.
+        /// The stage that found the node.
         stage: Stage,
-        /// The handle.
+        /// The handle for [`super::Node::ended`].
         running: Running,
     },
-    /// Send this to a node.
+    /// Send a message to a node.
     Node(NodeIndex, ToNode<D>),
-    /// Send this to the global scheduler.
+    /// Send a message to the global scheduler.
     Global(ToGlobal<D>),
-    /// Send this to the submitter of the task.
+    /// Send a message to the submitter of the task.
     Submitter(ToSubmitter),
 }

@@ -1,11 +1,11 @@
-//! Where in a cluster an instance starts: local check, a probe of two nodes, the global scheduler; or hints.
+//! Where in a cluster an instance starts: local check, a probe of two nodes, the global scheduler; or forwarding by hints.
 //!
-//! Three state machines, which simulator and edge agents drive alike: [`Node`], the scheduler of one node; [`Global`], the global
-//! scheduler; [`Submitter`], which wants instances. They take messages and the time, and append [`Action`]s to a list of their
-//! caller: messages to send, instances to start. They are generic over what an instance takes ([`Demand`]): unit [`Slots`],
-//! or [`fdn_core::Resources`].
+//! Three state machines, driven alike by simulator and edge agents: [`Node`], the scheduler of one node; [`Global`], the global
+//! scheduler; [`Submitter`], which requests instances. They take messages and the time, and append [`Action`]s to a list of their caller:
+//! messages to send, instances to start. They are generic over the resources of an instance ([`Demand`]): unit [`Slots`], or
+//! [`fdn_core::Resources`].
 //!
-//! # How a task goes
+//! # The path of a task
 //! ```text
 //! submitter --Submit--> node: local check, starts it
 //!                      | no room
@@ -13,35 +13,34 @@
 //!                      | two noes
 //!                      +--Forward--> global --Place--> the node with the most room, or back: --Bounce-->
 //! ```
-//! [`Policy`] has the comparators: bottom-up leaves the probes out, re-probing the global scheduler, late binding leaves questions
-//! in the queues of two nodes (after Sparrow: Ousterhout and others, SOSP 2013), hints send the task itself instead of probes.
+//! [`Policy`] has the comparators: bottom-up leaves the probes out, re-probing the global scheduler; late binding leaves probes in
+//! the queues of two nodes (after Sparrow: Ousterhout and others, SOSP 2013); hints send the task itself instead of probes.
 //!
 //! # At most one instance per task
-//! Messages may be lost, doubled or late, and nodes may be lost. What holds then follows from three rules.
+//! Messages may be lost, duplicated or late, and nodes may be lost. Three rules keep this guarantee:
 //!
 //! 1. **One holder at a time.** An attempt at a task is a chain: each holder gets it with a leg number, decides once (start it, or
-//!    pass it on to one other), and remembers. What comes with a leg it knows is a repetition, and repeats the decision. So
-//!    one attempt starts at most one instance, and the submitter mends every loss by sending the task again: no
+//!    pass it on to one other), and remembers. A message with a known leg is a duplicate, and repeats the decision. So
+//!    one attempt starts at most one instance, and the submitter recovers every loss by sending the task again: no
 //!    message on the way needs an acknowledgement.
 //! 2. **A fence between attempts.** If a holder is lost, the chain is broken. The submitter begins another attempt only after every
 //!    remaining scheduler has promised not to start the old one any more, and none has started it.
 //! 3. **A deadline.** Nobody starts a task after its deadline, so everybody may forget it some time later: memory is bounded by
-//!    a time window. It has a limit too; at the limit new tasks are refused, not old ones forgotten.
+//!    a time window. It also has a size limit; at the limit new tasks are refused, not old ones forgotten.
 //!
-//! Loss of the global scheduler is mended by the same rules. Each one has a term ([`Term`]), larger than all before it. One that
-//! takes over ([`Global::take_over`]) knows nothing; nodes that hear of it ([`Node::headed`]) say at once how they stand, and
-//! what they had forwarded to the one before is a broken chain: nobody can say whether it was placed, so when the submitter
-//! sends it again it is told so, and a fence finds out. Nobody decides on messages that were meant for another term, so two at a
-//! time do no harm either.
+//! The same rules cover the loss of the global scheduler. Each has a term ([`Term`]), larger than all before it. A successor
+//! ([`Global::take_over`]) knows nothing; nodes that learn of it ([`Node::headed`]) report at once, and what they had forwarded to its
+//! predecessor is a broken chain: nobody knows whether it was placed. When the submitter sends such a task again it is told so, and a
+//! fence settles it. Messages for another term are ignored, so two global schedulers at a time do no harm either.
 //!
-//! The global scheduler chooses by itself ([`Global::decide`]), or with pre-schedulers that score on copies of what it believes
-//! ([`Global::take`], [`Global::commit`]); the rules are those of [`crate::commit`], and everything else about it is the same.
+//! The global scheduler chooses by itself ([`Global::decide`]), or with pre-schedulers that score copies of its view ([`Global::take`],
+//! [`Global::commit`]); the rules are those of [`crate::commit`], and the rest of the protocol is the same.
 //!
-//! Reservations stand outside: they are made for a task and attempt, have a lease, and are only room kept free. Losing a yes or
-//! a release costs at most the lease.
+//! Reservations are outside these rules: they are made for a task and attempt, have a lease, and only keep resources free. Losing a
+//! positive reply or a release costs at most the lease.
 //!
-//! What is assumed: a node that is declared lost does not come back with its memory or instances ("fail-stop"), and clocks differ by
-//! less than the memory setting.
+//! Assumptions: a node that is declared lost does not return with its memory or instances (fail-stop), and clocks differ by less than the
+//! retention setting ([`Settings::memory`]).
 //!
 //! # An example
 //! ```

@@ -32,11 +32,11 @@ impl<T> Ord for Entry<T> {
     }
 }
 
-/// When an item came, which settles ties; kept when it goes back into the queue.
+/// The arrival number of an item, which breaks ties; kept when the item returns to the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Arrival(u64);
 
-/// The heap.
+/// A priority queue, shortest remaining time first.
 #[derive(Clone, Debug)]
 pub(super) struct ShortestFirst<T> {
     heap: BinaryHeap<Reverse<Entry<T>>>,
@@ -44,7 +44,7 @@ pub(super) struct ShortestFirst<T> {
 }
 
 impl<T> ShortestFirst<T> {
-    /// With room for so many; what is waiting is bounded by the caller.
+    /// A queue with memory for `capacity` items; the caller bounds their number.
     pub(super) fn with_capacity(capacity: usize) -> Self {
         Self {
             heap: BinaryHeap::with_capacity(capacity),
@@ -65,7 +65,7 @@ impl<T> ShortestFirst<T> {
         self.arrivals += 1;
     }
 
-    /// Puts an item back where it was.
+    /// Returns an item to its former position.
     pub(super) fn push_back(&mut self, remaining: Millis, arrival: Arrival, item: T) {
         self.heap.push(Reverse(Entry {
             remaining,
@@ -74,7 +74,7 @@ impl<T> ShortestFirst<T> {
         }));
     }
 
-    /// Keeps only these.
+    /// Removes the items that `keep` rejects.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
         self.heap.retain(|Reverse(entry)| keep(&entry.item));
     }

@@ -4,15 +4,15 @@ use rand::{Rng, RngExt};
 
 use super::message::NodeIndex;
 
-/// How often a draw that hit a lost node is repeated; a node that finds none in so many draws asks nobody.
+/// How many draws a choice makes before it gives up because all hit lost nodes.
 const DRAWS: usize = 8;
 
-/// The nodes as one of them sees them.
+/// The other nodes, as seen by one of them.
 #[derive(Clone, Debug)]
 pub(super) struct Peers {
     this: NodeIndex,
     count: u32,
-    /// Sorted; empty almost always.
+    /// Sorted; nearly always empty.
     lost: Vec<NodeIndex>,
 }
 
@@ -37,7 +37,7 @@ impl Peers {
         }
     }
 
-    /// There are so many nodes now; never fewer than before.
+    /// Raises the number of nodes to `count`; it never decreases.
     pub(super) fn grow(&mut self, count: u32) {
         self.count = self.count.max(count);
     }
@@ -50,18 +50,18 @@ impl Peers {
         self.lost.binary_search(&node).is_ok()
     }
 
-    /// Another node, uniformly.
+    /// Another node that is not lost, drawn uniformly.
     pub(super) fn one(&self, rng: &mut impl Rng) -> Option<NodeIndex> {
         self.draw(None, rng)
     }
 
-    /// Two other nodes, distinct, uniformly among all pairs.
+    /// Two distinct other nodes that are not lost, drawn uniformly among all pairs.
     pub(super) fn two(&self, rng: &mut impl Rng) -> [Option<NodeIndex>; 2] {
         let first = self.draw(None, rng);
         [first, first.and_then(|_| self.draw(first, rng))]
     }
 
-    /// Another node, and not the one that was drawn before.
+    /// Another node, different from the one drawn before.
     fn draw(&self, before: Option<NodeIndex>, rng: &mut impl Rng) -> Option<NodeIndex> {
         let before = before.map_or(self.this.0, |node| node.0);
         let (low, high) = (before.min(self.this.0), before.max(self.this.0));

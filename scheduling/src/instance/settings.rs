@@ -1,35 +1,34 @@
-//! Settings of the schedulers: times follow from the round trip, every table has a bound.
+//! Settings of the schedulers: times are multiples of the round-trip time, and every table has a bound.
 
 use fdn_core::{Coded, ErrorCode, Millis};
 
-/// How a node finds room elsewhere when it has none.
+/// How a node that has no room finds another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Asks two other nodes, then hands the task to the global scheduler.
+    /// Probes two other nodes, then forwards the task to the global scheduler.
     #[default]
     LocalProbeGlobal,
-    /// Sends the task to the best of some nodes by a snapshot, then hands it to the global scheduler.
+    /// Forwards the task to the best of some nodes by a snapshot, after some hops to the global scheduler.
     Hints,
-    /// Hands the task to the global scheduler at once.
+    /// Forwards the task to the global scheduler at once.
     BottomUp,
-    /// Asks two new nodes again and again.
+    /// Probes two new nodes again and again.
     ReProbing,
-    /// Does not look at its own room, but leaves a question with two nodes, which answer when they have some.
+    /// Skips the local check and leaves a probe with two nodes, which answer when they have room.
     LateBinding,
 }
 
-/// The largest sample of nodes a hint is chosen from.
+/// The largest [`Settings::hint_sample`].
 pub const HINT_SAMPLE_MAX: u32 = 32;
 
-/// Which of a sample of nodes a hint names.
+/// How a hint chooses a node from a random sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spread {
-    /// The one with the most room by the snapshot.
+    /// The node with the most room by the snapshot.
     Best,
-    /// One at random, so that all are filled to one level by what is sent until the next snapshot.
+    /// Drawn so that all nodes of the sample are filled to one level by what is sent until the next snapshot.
     Even,
-    /// Not one of a sample, but one of the slots that the snapshot deals to this node alone; when they are gone, as
-    /// [`Self::Even`].
+    /// Not from a sample, but from the slots that the snapshot deals to this node alone; when they are used up, as [`Self::Even`].
     #[default]
     Dealt,
 }
@@ -37,48 +36,48 @@ pub enum Spread {
 /// Settings of a node's scheduler.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// How room is found elsewhere.
+    /// How a node that has no room finds another.
     pub policy: Policy,
-    /// How long room stays reserved for a task that does not come.
+    /// How long resources stay reserved for a task that does not arrive.
     pub lease: Millis,
-    /// After which time a node that was asked counts as without room.
+    /// How long to wait for the answer to a probe before it counts as no.
     pub reply_timeout: Millis,
-    /// How long changes of what is free are gathered before the global scheduler is told.
+    /// The minimum interval between reports to the global scheduler; changes in between are combined.
     pub notice_every: Millis,
-    /// After which time the global scheduler is told again, though nothing has changed: a notice may have been lost.
+    /// The maximum interval between reports, even without a change, since a report may have been lost.
     pub refresh: Millis,
-    /// How long a task is remembered after its deadline; how much the clocks of the cluster differ must be less.
+    /// How long a task is remembered after its deadline; must exceed the clock differences within the cluster.
     pub memory: Millis,
-    /// Of how many random nodes a hint names one.
+    /// The size of the random sample that a hint chooses from, at most [`HINT_SAMPLE_MAX`].
     pub hint_sample: u32,
-    /// Which of them.
+    /// How a hint chooses from the sample.
     pub hint_spread: Spread,
-    /// How often a task is sent on by hints before the global scheduler gets it.
+    /// How many hops by hints a task makes before it goes to the global scheduler.
     pub hint_hops: u8,
-    /// How often two nodes are asked before a task is refused ([`Policy::ReProbing`], [`Policy::LateBinding`]).
+    /// How many rounds of probes a task gets before it is refused ([`Policy::ReProbing`], [`Policy::LateBinding`]).
     pub rounds: u32,
     /// The bounds of its tables.
     pub limits: Limits,
 }
 
-/// The bounds of a node's tables, and what happens there.
+/// The bounds of a node's tables, and what happens when one is reached.
 ///
-/// Room for all of it is taken at the start, so that nothing grows while tasks arrive. Slots used last are used first, so what
-/// is touched, and takes physical memory, is what was in use together at one time: for unit slots 40 bytes per remembered task
-/// and 16 to 32 bytes of index per task of the limit, 80 per question to two nodes, 32 per reservation, 28 per instance.
+/// All memory is allocated at the start, so that nothing grows while tasks arrive. Slots used last are reused first, so the memory
+/// touched, and hence resident, is what was in use at one time: for unit slots 40 bytes per remembered task and 16 to 32 bytes of index
+/// per task of the limit, 80 per probed task, 32 per reservation, 28 per instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Tasks that wait for their turn until [`super::Node::poll`]; with one more, the shortest of them have theirs at once.
+    /// Tasks that wait for their turn until [`super::Node::poll`]; beyond this, the shortest of them get theirs at once.
     pub queue: usize,
-    /// Tasks for which other nodes are being asked; one more goes to the global scheduler without asking.
+    /// Tasks for which other nodes are being probed; one more goes to the global scheduler without probes.
     pub probing: usize,
-    /// Reservations; one more is answered with no.
+    /// Reservations; one more probe is answered no.
     pub reservations: usize,
-    /// Questions kept until there is room ([`Policy::LateBinding`]); one more is answered with no.
+    /// Probes kept until there is room ([`Policy::LateBinding`]); one more is answered no.
     pub waiters: usize,
-    /// Instances; one more finds no room.
+    /// Running instances; one more is treated as not fitting.
     pub running: usize,
-    /// Remembered tasks; one more is refused, for it could be started twice.
+    /// Remembered tasks; one more is refused, because a duplicate of it could start twice.
     pub memory: usize,
 }
 
@@ -95,13 +94,13 @@ impl Default for Limits {
     }
 }
 
-/// Settings that cannot be used.
+/// A setting is out of its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting} must be {expected}")]
 pub struct SettingsError {
-    /// Which setting.
+    /// The name of the setting.
     pub setting: &'static str,
-    /// What it must be.
+    /// The range, for the message.
     pub expected: &'static str,
 }
 
@@ -112,7 +111,7 @@ impl Coded for SettingsError {
 }
 
 impl Settings {
-    /// The defaults for a round trip between two nodes: a lease of ten, an answer within four.
+    /// Defaults derived from the round-trip time between two nodes: a lease of ten round trips, a reply timeout of four.
     #[must_use]
     pub fn for_round_trip(round_trip: Millis) -> Self {
         Self {
@@ -130,17 +129,17 @@ impl Settings {
         }
     }
 
-    /// With another policy.
+    /// Replaces the policy.
     #[must_use]
     pub const fn with_policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Checks every value.
+    /// Checks that every setting is in its range.
     ///
     /// # Errors
-    /// The first setting that cannot be used.
+    /// The first setting that is not.
     pub fn validate(&self) -> Result<(), SettingsError> {
         let above_zero = |span: Millis| span > Millis::ZERO && span.is_finite();
         let at_least_zero = |span: Millis| span >= Millis::ZERO && span.is_finite();
@@ -195,20 +194,20 @@ impl Settings {
 pub struct GlobalSettings {
     /// How long a task is remembered after its deadline.
     pub memory: Millis,
-    /// After which time a placement that a node has not seen is taken for lost; ten round trips are plenty.
+    /// How long a placement may be unseen by its node before it counts as lost; ten round trips are ample.
     pub under_way: Millis,
-    /// How many tasks that fit nowhere are passed over in search of one that fits.
+    /// How many tasks that fit nowhere are skipped in search of one that fits.
     pub look_ahead: usize,
-    /// Tasks that wait; one more is refused. Room for all is taken at the start, as for the limits that follow.
+    /// The most waiting tasks; one more is refused. Memory for this and the following limits is allocated at the start.
     pub queue: usize,
-    /// Placements that no node has confirmed; with so many under way, tasks wait.
+    /// The most placements not yet seen by their nodes; at this bound tasks wait.
     pub placements: usize,
-    /// Remembered tasks, at most 2^24; one more is refused, for it could be placed twice.
+    /// The most remembered tasks, at most 2^24; one more is refused, because a duplicate of it could be placed twice.
     pub memory_limit: usize,
 }
 
 impl GlobalSettings {
-    /// The defaults for a round trip to a node.
+    /// Defaults derived from the round-trip time to a node.
     #[must_use]
     pub fn for_round_trip(round_trip: Millis) -> Self {
         Self {

@@ -1,16 +1,16 @@
-//! Entries in numbered slots, linked in an order of their own: all memory is taken at the start, none while running.
+//! Entries in numbered slots, linked in an order of their own; all memory is allocated at the start.
 //!
-//! The order is that in which entries were added, unless one is moved to the end. With a constant span after which each is due, the
-//! first is the one that is due first, and one that is done with leaves at once, so nothing stale ever fills the list.
-//! A slot that was used last is used first, so what is touched is as much as was ever in use together, not the limit.
+//! The order is that of insertion, unless an entry is moved to the end. If each entry is due a constant time after insertion, the first
+//! is the first due, and finished entries leave at once, so the list never holds stale ones. The slot vacated last is reused first, so
+//! the memory touched is what was in use at one time, not the limit.
 //!
-//! **Complexity.** O(1) for everything.
+//! **Complexity.** O(1) for every operation.
 //!
-//! **Bounds.** The limit given at the start; one more is not added.
+//! **Bounds.** The limit given at the start; beyond it nothing is added.
 
 /// No slot.
 const NONE: u32 = u32::MAX;
-/// In the place of the slot before: the slot is vacant.
+/// Stored as the previous slot of a vacant slot.
 const VACANT: u32 = u32::MAX - 1;
 
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ pub(super) struct Slab<T> {
 }
 
 impl<T: Copy> Slab<T> {
-    /// Room for `limit` entries, at most 2^24.
+    /// A list of at most `limit` entries, itself at most 2^24.
     pub(super) fn new(limit: usize) -> Self {
         let limit = limit.min(1 << 24);
         Self {
@@ -53,12 +53,12 @@ impl<T: Copy> Slab<T> {
         self.len >= self.limit
     }
 
-    /// How many slots were ever in use: none beyond holds anything.
+    /// The number of slots ever in use; slots from this number on hold nothing.
     pub(super) fn slots(&self) -> u32 {
         u32::try_from(self.entries.len()).expect("the limit is far below")
     }
 
-    /// Adds an entry at the end; `None` at the limit.
+    /// Adds an entry at the end and returns its slot; `None` at the limit.
     pub(super) fn push(&mut self, value: T) -> Option<u32> {
         if self.is_full() {
             return None;
@@ -83,21 +83,21 @@ impl<T: Copy> Slab<T> {
         Some(slot)
     }
 
-    /// The entry of a slot, unless it is vacant.
+    /// The entry in a slot; `None` if the slot is vacant.
     #[inline]
     pub(super) fn get(&self, slot: u32) -> Option<&T> {
         let entry = self.entries.get(slot as usize)?;
         (entry.before != VACANT).then_some(&entry.value)
     }
 
-    /// The same, to change it.
+    /// As [`Slab::get`], mutable.
     #[inline]
     pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
         let entry = self.entries.get_mut(slot as usize)?;
         (entry.before != VACANT).then_some(&mut entry.value)
     }
 
-    /// The first in the order.
+    /// The first entry in the order, with its slot.
     #[inline]
     pub(super) fn first(&self) -> Option<(u32, &T)> {
         let entry = self.entries.get(self.first as usize)?;

@@ -1,10 +1,10 @@
-//! What the global scheduler believes of the nodes, and which has the most room for a demand.
+//! The global scheduler's view of free resources, and the node with the most room for a demand.
 //!
-//! A tournament tree: each inner entry holds the most room of its half and the class-by-class maximum of what is free there,
-//! so that a half where the demand cannot fit is left out at once.
+//! A tournament tree: each inner entry holds the most room in its subtree and the class-by-class maximum of what is free there, so that a
+//! subtree where the demand cannot fit is skipped at once.
 //!
-//! **Complexity.** O(log n) per change. O(log n) per question when all nodes are alike in their classes, as unit slots are; with
-//! several classes the bound of a half may promise what none of its nodes has, and at worst all are looked at.
+//! **Complexity.** O(log n) per change. O(log n) per query when all nodes have resources of one class, as unit slots do; with several
+//! classes the bound of a subtree may promise what none of its nodes has, and in the worst case all are visited.
 //!
 //! **Ties.** The smaller index.
 
@@ -17,7 +17,7 @@ struct Entry<D> {
     bound: D,
 }
 
-/// The tree.
+/// The tournament tree.
 #[derive(Clone, Debug)]
 pub(super) struct View<D> {
     /// The root at 1, the leaves from `leaves` on.
@@ -26,7 +26,7 @@ pub(super) struct View<D> {
 }
 
 impl<D: Demand> View<D> {
-    /// With nothing free anywhere.
+    /// A view of `nodes` nodes with nothing free anywhere.
     pub(super) fn new(nodes: usize) -> Self {
         let leaves = nodes.next_power_of_two();
         Self {
@@ -35,7 +35,7 @@ impl<D: Demand> View<D> {
         }
     }
 
-    /// With room for so many nodes; what is free on those there were stays.
+    /// Extends the view to `nodes` nodes, keeping what is free on the present ones.
     pub(super) fn grow(&mut self, nodes: usize) {
         let leaves = nodes.next_power_of_two();
         if leaves <= self.leaves {
@@ -75,12 +75,12 @@ impl<D: Demand> View<D> {
         }
     }
 
-    /// Whether some node may have the room: O(1), and never no when one has.
+    /// Whether some node may have room, in O(1); if false, none has.
     pub(super) fn may_fit(&self, demand: &D) -> bool {
         demand.fits(&self.entries[1].bound)
     }
 
-    /// The node with the most room among those where the demand fits.
+    /// The node with the most room among those where the demand fits; ties by the smaller index.
     pub(super) fn best(&self, demand: &D) -> Option<NodeIndex> {
         let (_, leaf) = self.best_below(1, demand, None)?;
         Some(NodeIndex(
@@ -88,7 +88,7 @@ impl<D: Demand> View<D> {
         ))
     }
 
-    /// The best leaf below an entry that has more room than `least`.
+    /// The best leaf of a subtree, if it has more room than `least`.
     fn best_below(&self, at: usize, demand: &D, least: Option<u32>) -> Option<(u32, usize)> {
         let entry = &self.entries[at];
         if !demand.fits(&entry.bound) || least.is_some_and(|least| entry.room <= least) {
@@ -104,7 +104,7 @@ impl<D: Demand> View<D> {
             self.best_below(right, demand, least).or(first)
         } else {
             let first = self.best_below(right, demand, least);
-            // An equal one on the left goes first.
+            // On a tie the left one wins.
             let below = match first {
                 Some((0, _)) => None,
                 Some((room, _)) => Some(room - 1),

@@ -1,15 +1,15 @@
-//! Which waiting invocation runs next, where running takes a place and memory, and nothing has to be loaded.
+//! The order in which waiting invocations are admitted where running takes a place and memory, but no container has to be loaded.
 //!
-//! **Problem.** A sandbox that is made for each invocation within microseconds needs no container that is kept: an invocation takes
-//! memory `R` and a place for as long as it runs. While both are free nothing waits, and nobody asks here. Once the node is
-//! full, those that wait are let in by the [`Order`], the head blocking those behind it (formula (9) of the article on FuncSched),
-//! so that a large invocation is not passed for ever by small ones that always fit.
+//! **Problem.** A sandbox that is created for each invocation within microseconds needs no container that is kept: an invocation takes
+//! memory `R` and a place for as long as it runs. While both are available nothing waits, and this queue is not used. On a full node,
+//! waiting invocations are admitted by the [`Order`]; the head blocks those behind it (formula (9) of the article on FuncSched), so that
+//! small invocations that always fit cannot overtake a large one for ever.
 //!
-//! **Readings.** `D` of formula (10) is the time to make a sandbox, paid where `W(j) = 0`. The guard against starvation is that of the
-//! scheduler of containers. The caller owns memory and places, and asks for the [`Candidate`] whenever something became free.
+//! **Readings.** `D` of formula (10) is the time to create a sandbox, paid where `W(j) = 0`. The guard against starvation is that of
+//! [`super::Scheduler`]. The caller owns memory and places, and asks for the [`Candidate`] whenever something becomes free.
 //!
 //! **Complexity.** O(log F) for each change, F functions with waiting invocations. **Bounds.** Those of the queue, and the number of
-//! functions. **Invariant.** Every invocation that was taken is started, given up or waits.
+//! functions. **Invariant.** Every accepted invocation is started, cancelled or waits.
 
 use fdn_core::Millis;
 
@@ -21,16 +21,16 @@ use super::refusal::Refusal;
 use super::settings::Settings;
 use super::starvation::Starvation;
 
-/// The invocation that runs next, once there is room for it.
+/// The invocation that runs next, once there is capacity for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its function.
+    /// The function whose first waiting invocation is meant.
     pub function: FunctionIndex,
-    /// Whether it goes first for its age.
+    /// Whether it goes first because it has waited too long ([`super::Guard`]).
     pub for_its_age: bool,
 }
 
-/// The order of those who wait for a place.
+/// The admission queue: see the module.
 #[derive(Debug)]
 pub struct AdmissionQueue {
     queue: Queue,
@@ -42,10 +42,10 @@ pub struct AdmissionQueue {
 }
 
 impl AdmissionQueue {
-    /// An admission queue at which nobody waits. Of the settings, order, guard, bounds of the queue and the number of functions count.
+    /// An empty admission queue. Of the settings, it uses the order, the guard, the bounds of the queue and the number of functions.
     ///
     /// # Errors
-    /// When a setting cannot be used, or the order interrupts invocations.
+    /// When a setting is out of its range, or the order pre-empts invocations.
     pub fn new(settings: &Settings) -> Result<Self, Refusal> {
         settings.check()?;
         if settings.order.quantum().is_some() {
@@ -66,10 +66,10 @@ impl AdmissionQueue {
         })
     }
 
-    /// Makes a function known.
+    /// Registers a function.
     ///
     /// # Errors
-    /// When as many are known as may.
+    /// When the bound on functions is reached.
     pub fn register(&mut self, profile: Profile) -> Result<FunctionIndex, Refusal> {
         if let Some(function) = self.retired.pop() {
             self.queue.set_profile(function, profile);
@@ -83,10 +83,10 @@ impl AdmissionQueue {
         Ok(self.queue.add_function(profile))
     }
 
-    /// Forgets a function; its index may be given to another one.
+    /// Removes a function; its index may be reused for another one.
     ///
     /// # Errors
-    /// When invocations of it wait.
+    /// When invocations of it are waiting.
     pub fn retire(&mut self, function: FunctionIndex) -> Result<(), Refusal> {
         if self.queue.len_of(function) > 0 {
             return Err(Refusal::InUse { function });
@@ -95,7 +95,7 @@ impl AdmissionQueue {
         Ok(())
     }
 
-    /// What is known of a function now: its times, and whether a sandbox of it is kept for reuse.
+    /// Updates a function's profile, and whether a sandbox of it is kept for reuse (`W(j) > 0`).
     pub fn know(&mut self, function: FunctionIndex, profile: Profile, warm: bool) {
         if *self.queue.profile(function) != profile {
             self.queue.set_profile(function, profile);
@@ -103,10 +103,10 @@ impl AdmissionQueue {
         self.queue.set_warm(function, warm);
     }
 
-    /// An invocation waits.
+    /// Adds an invocation; the ticket cancels it.
     ///
     /// # Errors
-    /// When as many wait as may.
+    /// When a bound of the queue is reached.
     pub fn enqueue(
         &mut self,
         now: Millis,
@@ -117,24 +117,24 @@ impl AdmissionQueue {
         self.queue.push(function, request, self.now)
     }
 
-    /// A waiting invocation is given up; `None` if it no longer waits.
+    /// Removes a waiting invocation and returns its id; `None` if it no longer waits.
     pub fn cancel(&mut self, ticket: Ticket) -> Option<RequestId> {
         Some(self.queue.cancel(ticket)?.request)
     }
 
-    /// How many wait.
+    /// The number of waiting invocations.
     #[must_use]
     pub const fn waiting(&self) -> usize {
         self.queue.len()
     }
 
-    /// What the invocation that runs next needs.
+    /// The profile of the candidate's function, and so what it needs.
     #[must_use]
     pub fn profile(&self, candidate: Candidate) -> &Profile {
         self.queue.profile(candidate.function)
     }
 
-    /// Which invocation runs next.
+    /// The invocation that runs next; `None` if none waits.
     pub fn next(&mut self, now: Millis) -> Option<Candidate> {
         self.now = self.now.max(now);
         let starved = self.queue.oldest().and_then(|(arrival, function)| {
@@ -148,7 +148,7 @@ impl AdmissionQueue {
         })
     }
 
-    /// The candidate runs; `None` if nobody of its function waits any more.
+    /// Removes the candidate from the queue to run it and returns its id; `None` if no invocation of its function waits any more.
     pub fn start(&mut self, candidate: Candidate) -> Option<RequestId> {
         let Queued {
             request, executed, ..

@@ -1,4 +1,4 @@
-//! How many containers a function has, where that is decided outside: by an autoscaler, or by what was found running.
+//! The number of a function's containers, where an autoscaler or an inventory of running containers determines it.
 
 use fdn_core::Millis;
 
@@ -10,11 +10,11 @@ use super::refusal::Refusal;
 use super::scheduler::Scheduler;
 
 impl Scheduler {
-    /// From now on no container of the function is loaded for an invocation while it has this many: its invocations wait for
-    /// those it has, and block nobody. Containers beyond that stay; [`Self::trim`] removes idle ones.
+    /// Limits the containers of a function: at the limit none is loaded for an invocation; its invocations wait for the present ones,
+    /// and block nobody else. Containers beyond the limit stay; [`Self::trim`] removes idle ones.
     ///
     /// # Errors
-    /// When the function is not known.
+    /// When the function is not registered.
     pub fn set_limit(
         &mut self,
         now: Millis,
@@ -33,11 +33,11 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Loads up to `count` containers that nobody waits for yet, where memory is free, and keeps each at least until then.
-    /// Returns how many are loaded.
+    /// Loads up to `count` containers without an invocation, where memory is free, and keeps each at least until `until`. Returns how
+    /// many are being loaded.
     ///
     /// # Errors
-    /// When the function is not known.
+    /// When the function is not registered.
     pub fn prewarm(
         &mut self,
         now: Millis,
@@ -60,7 +60,7 @@ impl Scheduler {
     /// Releases up to `count` idle containers of a function, the least recently used first. Returns how many.
     ///
     /// # Errors
-    /// When the function is not known.
+    /// When the function is not registered.
     pub fn trim(
         &mut self,
         now: Millis,
@@ -83,7 +83,7 @@ impl Scheduler {
         Ok(released)
     }
 
-    /// Evicts one idle container, because what it holds besides memory is needed. Returns whether it was there and idle.
+    /// Evicts one idle container because the caller needs what it holds besides memory. Returns false if it is gone or not idle.
     ///
     /// Complexity: as a release by the keep-alive policy.
     pub fn evict(
@@ -105,11 +105,11 @@ impl Scheduler {
         true
     }
 
-    /// A container that was loaded by somebody else is here, warm and idle. `None` where its worker has no room for it: it is to
-    /// be removed.
+    /// Accounts for a warm, idle container that was loaded before this scheduler started. `None` where its worker has no memory for
+    /// it: the caller must remove it.
     ///
     /// # Errors
-    /// When function or worker are not known.
+    /// When function or worker are not registered.
     pub fn adopt(
         &mut self,
         now: Millis,

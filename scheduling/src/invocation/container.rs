@@ -4,7 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | loading for an invocation | yes | no | ready |
 //! | running an invocation | yes | no | finished, interrupted |
-//! | warming, ahead: loading for nobody yet | yes | no | ready |
+//! | warming, ahead: loading without an invocation | yes | no | ready |
 //! | idle | yes | yes | taken, released |
 //!
 //! A failed or lost container leaves from every state.
@@ -14,18 +14,18 @@ use fdn_core::Millis;
 use super::heap::NOWHERE;
 use super::id::{ContainerId, RequestId, Slot};
 
-/// What a container does.
+/// The state of a container.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum State {
     /// The row is not in use.
     Gone,
-    /// Loads for an invocation.
+    /// Loading for an invocation.
     Loading(Claim),
-    /// Executes an invocation since then.
+    /// Executing an invocation, since this time.
     Running { claim: Claim, since: Millis },
-    /// Loads for nobody yet, as its keep-alive policy wants.
+    /// Loading without an invocation, at the request of the keep-alive policy.
     Warming,
-    /// Loads for nobody yet, as its scaler wants.
+    /// Loading without an invocation, at the request of a scaler.
     Ahead,
     /// Warm and free.
     Idle,
@@ -36,7 +36,7 @@ pub(super) enum State {
 pub(super) struct Claim {
     pub(super) request: RequestId,
     pub(super) arrival: Millis,
-    /// How long it had executed before.
+    /// How long it had executed before it was pre-empted.
     pub(super) executed: Millis,
 }
 
@@ -45,21 +45,21 @@ pub(super) struct Container {
     pub(super) state: State,
     pub(super) function: u32,
     pub(super) worker: u32,
-    /// What it holds: the profile's memory when it was loaded.
+    /// The weight it holds: that of the profile when it was loaded.
     pub(super) memory: u64,
-    /// When it was ordered or taken.
+    /// When it was ordered, or taken by its present invocation.
     pub(super) since: Millis,
-    /// The number of its last use; larger is later.
+    /// The sequence number of its last use; larger is more recent.
     pub(super) used: u64,
-    /// Its standing among victims, by the keep-alive policy.
+    /// Its eviction priority by the keep-alive policy; the smallest is evicted first.
     pub(super) rank: f64,
     /// Whether it counts as running for queue-or-cold: busy and not past its expected end.
     pub(super) timely: bool,
-    /// Whether it is idle only because a scaler may want it: its keep-alive policy has let it go.
+    /// Whether only a scaler still wants it: the keep-alive policy no longer keeps it.
     pub(super) let_go: bool,
-    /// Its position among the idle containers of its function.
+    /// Its position in the heap of idle containers of its function.
     pub(super) in_function: u32,
-    /// Its position among the idle containers of its worker.
+    /// Its position in the heap of idle containers of its worker.
     pub(super) in_worker: u32,
     generation: u32,
     next_free: u32,
@@ -78,7 +78,7 @@ impl Containers {
         self.alive
     }
 
-    /// The row of a container that is there.
+    /// The row of a container; `None` if it is gone.
     pub(super) fn find(&self, id: ContainerId) -> Option<u32> {
         let row = self.rows.get(id.0.index as usize)?;
         let there = row.generation == id.0.generation && row.state != State::Gone;
@@ -107,7 +107,7 @@ impl Containers {
             .map(|(at, row)| (at as u32, row))
     }
 
-    /// How many rows there are, in use or not.
+    /// The number of rows, in use or not.
     pub(super) const fn len(&self) -> usize {
         self.rows.len()
     }
@@ -144,7 +144,7 @@ impl Containers {
         row
     }
 
-    /// Forgets a container.
+    /// Removes a container and frees its row.
     pub(super) fn remove(&mut self, row: u32) {
         let next = self.free.replace(row).unwrap_or(NOWHERE);
         let old = &mut self.rows[row as usize];

@@ -1,4 +1,4 @@
-//! What the state machine decides: which invocation starts next, where, and what is released for it.
+//! The decisions of the state machine: which invocation starts next, where, and which containers are released for it.
 
 use fdn_core::Millis;
 
@@ -9,18 +9,18 @@ use super::order::{Order, left};
 use super::queue::Queued;
 use super::scheduler::Scheduler;
 
-/// What came of trying to start the head of a function.
+/// The result of an attempt to start the head of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Started,
-    /// Left out for now; the next function may go on.
+    /// Skipped for now; the next function is tried.
     Skipped,
-    /// It waits for memory, and all others behind it.
+    /// It waits for memory, and blocks all others behind it.
     Blocked,
 }
 
 impl Scheduler {
-    /// Starts what can start, in order; the head that does not fit blocks those behind it.
+    /// Starts invocations in order until the head does not fit; that blocks those behind it.
     pub(super) fn dispatch(&mut self, actions: &mut Vec<Action>) {
         self.note_overdue();
         loop {
@@ -35,7 +35,7 @@ impl Scheduler {
         }
     }
 
-    /// The function whose head goes before all others for its age.
+    /// The function whose head goes before all others because it has waited too long; `None` if none has or the guard's budget is used up.
     fn starved(&self) -> Option<FunctionIndex> {
         let (arrival, function) = self.queue.oldest()?;
         let starves = self.starvation.starves_at(arrival)? <= self.now;
@@ -96,7 +96,7 @@ impl Scheduler {
             && waiting * profile.execution().get() / (busy as f64) < profile.cold_start().get()
     }
 
-    /// Use before evicting: if invocations wait for the function of the next victim, the first of them starts on a warm container.
+    /// Use before evicting: if invocations wait for the function of the next victim, starts the first of them on a warm container.
     fn serve_victim(&mut self, worker: u32, actions: &mut Vec<Action>) -> bool {
         if !self.settings.use_before_evicting {
             return false;
@@ -113,7 +113,7 @@ impl Scheduler {
         waits
     }
 
-    /// Evicts idle containers of a worker until this much fits.
+    /// Evicts idle containers of a worker until this weight fits.
     fn make_room(&mut self, worker: u32, memory: u64, actions: &mut Vec<Action>) {
         while !self.workers.fits(worker, memory) {
             let victim = self
@@ -126,7 +126,7 @@ impl Scheduler {
         }
     }
 
-    /// The head of a function takes a container: a warm one, or one that was just ordered.
+    /// Gives a container to the head of a function: a warm one, or one that is just being loaded.
     fn take_up(
         &mut self,
         function: FunctionIndex,
@@ -180,7 +180,7 @@ impl Scheduler {
         }
     }
 
-    /// A container's use, by which the least recent is told.
+    /// Records a use of a container, for recency.
     pub(super) fn mark_used(&mut self, row: u32) {
         self.uses += 1;
         let function = FunctionIndex::from_raw(self.containers.get(row).function);
@@ -190,7 +190,7 @@ impl Scheduler {
         (container.used, container.rank) = (self.uses, rank);
     }
 
-    /// Counts a busy container as running until its expected end.
+    /// Counts a busy container as soon free until its expected end.
     fn expect_end(&mut self, row: u32, end: Millis) {
         if self.settings.queue_or_cold && end > self.now {
             let container = self.containers.get_mut(row);
@@ -219,7 +219,7 @@ impl Scheduler {
         }
     }
 
-    /// Ends quanta: an invocation makes room for another, or goes on.
+    /// Ends quanta: the invocation is pre-empted if another goes first, or continues.
     pub(super) fn interrupt(&mut self, actions: &mut Vec<Action>) {
         while let Some((at, row)) = self.quanta.peek()
             && at <= self.now

@@ -1,76 +1,75 @@
-//! What the scheduler of invocations orders.
+//! The actions that the scheduler of invocations orders.
 
 use super::id::{ContainerId, FunctionIndex, RequestId, WorkerIndex};
 
-/// An order to those who run containers. Orders are given in the sequence in which they take effect: what a start needs is
-/// released before it.
+/// An order to the runtime of containers. Actions take effect in their sequence: what a start needs is released before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Run an invocation in a warm container.
     StartWarm {
         /// The invocation.
         request: RequestId,
-        /// Where.
+        /// Its container.
         container: ContainerId,
-        /// On which worker.
+        /// The container's worker.
         worker: WorkerIndex,
     },
-    /// Load a container and run an invocation in it; to be reported when it is ready, and when the invocation has ended.
+    /// Load a container and run an invocation in it; the caller reports when it is ready, and when the invocation has ended.
     StartCold {
         /// The invocation.
         request: RequestId,
-        /// Of which function the container is.
+        /// The container's function.
         function: FunctionIndex,
-        /// The new container.
+        /// The id of the new container.
         container: ContainerId,
-        /// On which worker.
+        /// The worker that loads it.
         worker: WorkerIndex,
     },
-    /// Load a container that nobody waits for yet; to be reported when it is ready.
+    /// Load a container without an invocation; the caller reports when it is ready.
     Prewarm {
-        /// Of which function.
+        /// The container's function.
         function: FunctionIndex,
-        /// The new container.
+        /// The id of the new container.
         container: ContainerId,
-        /// On which worker.
+        /// The worker that loads it.
         worker: WorkerIndex,
     },
     /// Remove an idle container.
     Release {
-        /// Which.
+        /// The container.
         container: ContainerId,
-        /// On which worker.
+        /// Its worker.
         worker: WorkerIndex,
-        /// Why.
+        /// The reason, for metrics and logs.
         why: Why,
     },
-    /// Stop an invocation and keep its container; it goes on later, here or elsewhere.
+    /// Preempt an invocation and keep its container; it continues later, here or elsewhere.
     Interrupt {
         /// The invocation.
         request: RequestId,
-        /// Where it runs.
+        /// Its container.
         container: ContainerId,
     },
-    /// The container of an invocation is gone with it; whether it is tried again is the caller's choice.
+    /// An invocation was lost with its container; the caller decides whether to retry it.
     Lost {
         /// The invocation.
         request: RequestId,
     },
 }
 
-/// Why an idle container is removed.
+/// Why an idle container is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// To make room for another.
+    /// Another container needs its memory.
     Evicted,
-    /// It was idle for as long as it is kept.
+    /// Its keep-alive time has passed.
     Expired,
-    /// It will be loaded again shortly before the next invocation is expected.
+    /// It will be loaded again shortly before the next invocation is expected ([`super::Keep::Reload`]).
     NotNeededYet,
-    /// Its worker has less memory now.
+    /// Its worker's memory was reduced.
     Shrunk,
     /// Its function was retired.
     Retired,
-    /// Its function has more than it is to have.
+    /// Its function has more containers than its scaler wants.
     Surplus,
 }

@@ -1,12 +1,11 @@
-//! A binary heap whose items know where they are, so that any of them can be re-keyed or removed in O(log n).
+//! A binary heap whose items know their positions, so that any of them can be re-keyed or removed in O(log n).
 //!
-//! Items are small numbers (rows of a table); ties go to the smaller number. [`Heap`] leaves the keeping of positions to its
-//! owner, so that many heaps (one for each function, one for each worker) share one column of a table; [`IndexedHeap`] keeps
-//! them itself.
+//! Items are small numbers (rows of a table); ties go to the smaller number. [`Heap`] leaves the positions to its owner, so that many
+//! heaps (one for each function, one for each worker) share one column of a table; [`IndexedHeap`] stores them itself.
 //!
 //! Neither allocates once it has reached its largest size.
 
-/// The position of what is in no heap.
+/// The position of an item that is in no heap.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
 /// Entries with the smallest key first; the caller is told every position that changes.
@@ -42,7 +41,7 @@ impl<K: Ord + Copy> Heap<K> {
         self.entries.iter().copied()
     }
 
-    /// The entry with the largest key; looks at all of them.
+    /// The entry with the largest key, by linear search.
     pub(super) fn last(&self) -> Option<(K, u32)> {
         self.entries.iter().max_by_key(|(key, _)| *key).copied()
     }
@@ -64,7 +63,7 @@ impl<K: Ord + Copy> Heap<K> {
         removed
     }
 
-    /// Gives the item at a position another key.
+    /// Changes the key of the item at a position.
     pub(super) fn rekey(&mut self, at: u32, key: K, place: impl FnMut(u32, u32)) {
         let at = at as usize;
         self.entries[at].0 = key;
@@ -124,7 +123,7 @@ const fn position(at: usize) -> u32 {
     at as u32
 }
 
-/// A heap that keeps the positions of its items itself.
+/// A heap that stores the positions of its items itself.
 #[derive(Clone, Debug)]
 pub(super) struct IndexedHeap<K> {
     heap: Heap<K>,
@@ -149,7 +148,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         self.heap.is_empty()
     }
 
-    /// Puts an item in with a key, or gives it that key if it is in already.
+    /// Inserts an item with a key, or changes its key if present.
     pub(super) fn set(&mut self, item: u32, key: K) {
         let Self { heap, at } = self;
         let row = item as usize;
@@ -165,7 +164,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         }
     }
 
-    /// Takes an item out; says whether it was in.
+    /// Removes an item; false if it was not present.
     pub(super) fn remove(&mut self, item: u32) -> bool {
         let Self { heap, at } = self;
         match at.get(item as usize) {

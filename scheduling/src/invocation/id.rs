@@ -1,4 +1,4 @@
-//! Names of what the scheduler of invocations deals with.
+//! Identifiers used by the scheduler of invocations.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ macro_rules! index {
         pub struct $name(u32);
 
         impl $name {
-            /// The index of this number.
+            /// The index with this number.
             ///
             /// # Panics
-            /// From 2^32 on, which no bound of a table allows.
+            /// From 2^32 on, which the bounds of the tables exclude.
             #[must_use]
             pub fn new(index: usize) -> Self {
                 Self(u32::try_from(index).expect("tables have fewer than 2^32 rows"))
@@ -24,7 +24,7 @@ macro_rules! index {
                 self.0 as usize
             }
 
-            /// The number as tables keep it.
+            /// The number in the width in which tables store it.
             pub(super) const fn raw(self) -> u32 {
                 self.0
             }
@@ -51,12 +51,12 @@ index!(
     WorkerIndex
 );
 
-/// The caller's name for an invocation; the scheduler only hands it back.
+/// The caller's id of an invocation; the scheduler only returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// A place in a table that is reused: the generation tells a present tenant from an earlier one, so that a late message about
-/// something that is gone cannot hit what took its place.
+/// A row of a table whose rows are reused: the generation distinguishes the present entry from earlier ones, so that a late message about
+/// an entry that is gone cannot affect its successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Slot {
     pub(super) index: u32,
@@ -68,8 +68,7 @@ pub(super) struct Slot {
 pub struct ContainerId(pub(super) Slot);
 
 impl ContainerId {
-    /// Its place in the table of containers: below the largest number of containers that were ever alive at once, and no
-    /// other living container's.
+    /// Its row in the table of containers: unique among living containers, and below the largest number ever alive at once.
     #[must_use]
     pub const fn slot(self) -> usize {
         self.0.index as usize
@@ -82,6 +81,6 @@ impl fmt::Display for ContainerId {
     }
 }
 
-/// A waiting invocation, for giving it up.
+/// A waiting invocation, for [`super::Scheduler::cancel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub(super) Slot);

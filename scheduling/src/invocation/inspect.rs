@@ -1,4 +1,4 @@
-//! What the scheduler holds, for operators, metrics and tests.
+//! Read access to the scheduler's state, for operators, metrics and tests.
 
 use fdn_core::Millis;
 
@@ -11,51 +11,51 @@ use super::queue::Queue;
 use super::scheduler::Scheduler;
 use super::weight::Weight;
 
-/// What a container does.
+/// The activity of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
-    /// It is loaded for an invocation.
+    /// It is being loaded for an invocation.
     Loading,
     /// It executes an invocation.
     Running,
-    /// It is loaded for nobody yet.
+    /// It is being loaded without an invocation.
     Warming,
     /// It is warm and free.
     Idle,
 }
 
-/// A container as it stands.
+/// A snapshot of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContainerView {
-    /// Which.
+    /// The container's id.
     pub id: ContainerId,
-    /// Of which function.
+    /// The container's function.
     pub function: FunctionIndex,
-    /// On which worker.
+    /// The container's worker.
     pub worker: WorkerIndex,
-    /// What it holds.
+    /// What it holds of the worker.
     pub memory: Weight,
-    /// What it does.
+    /// Its activity.
     pub doing: Doing,
 }
 
-/// A worker as it stands.
+/// A snapshot of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerView {
-    /// What it has.
+    /// Its capacity.
     pub memory: Weight,
-    /// What its containers hold.
+    /// What its containers hold; above the capacity if that was reduced under busy ones.
     pub held: Weight,
 }
 
 impl Scheduler {
-    /// How many invocations wait.
+    /// The number of waiting invocations.
     #[must_use]
     pub const fn waiting(&self) -> usize {
         self.queue.len()
     }
 
-    /// The queue.
+    /// The queue of waiting invocations.
     #[must_use]
     pub const fn queue(&self) -> &Queue {
         &self.queue
@@ -67,28 +67,28 @@ impl Scheduler {
         self.now
     }
 
-    /// `W(j)`: idle containers of a function; 0 of one that is not known.
+    /// `W(j)`: the number of idle containers of a function; 0 if it is not registered.
     #[must_use]
     pub fn warm(&self, function: FunctionIndex) -> usize {
         let row = self.functions.get(function.get());
         row.map_or(0, |row| row.idle.len())
     }
 
-    /// The profile by which a function is scheduled.
+    /// The profile by which a function is scheduled; `None` if it is not registered.
     #[must_use]
     pub fn profile(&self, function: FunctionIndex) -> Option<Profile> {
         let row = self.functions.get(function.get())?;
         (!row.is_retired).then(|| *self.queue.profile(function))
     }
 
-    /// The live profile of a function, where profiles follow what is seen.
+    /// The live profile of a function; `None` if it is not registered or [`super::Settings::learn`] is off.
     #[must_use]
     pub fn live(&self, function: FunctionIndex) -> Option<&LiveProfile> {
         let row = self.functions.get(function.get())?;
         row.live.as_ref().filter(|_| !row.is_retired)
     }
 
-    /// How many containers there are.
+    /// The number of containers, in any state but gone.
     #[must_use]
     pub const fn container_count(&self) -> usize {
         self.containers.alive()
@@ -112,7 +112,7 @@ impl Scheduler {
             })
     }
 
-    /// All idle containers in the order in which they would be evicted: by their standing, and the least recently used first.
+    /// All idle containers in order of eviction: by eviction priority, then the least recently used first.
     ///
     /// Complexity: O(n log n), n containers.
     #[must_use]

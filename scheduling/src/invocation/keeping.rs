@@ -1,4 +1,4 @@
-//! The life of a container beside its invocations: it is ordered, turns idle, is kept, loaded ahead, released, lost.
+//! The life cycle of containers between invocations: loaded, idle, kept, loaded ahead, released, lost.
 
 use std::cmp::Reverse;
 
@@ -10,7 +10,7 @@ use super::order::Rank;
 use super::scheduler::Scheduler;
 
 impl Scheduler {
-    /// A new container holds memory from now on.
+    /// Adds a new container, which holds memory from now on.
     pub(super) fn load(
         &mut self,
         function: FunctionIndex,
@@ -26,7 +26,7 @@ impl Scheduler {
         row
     }
 
-    /// The invocation in a container is over, or interrupted.
+    /// Ends the execution in a container, which has finished or was pre-empted.
     pub(super) fn end_run(&mut self, row: u32, actions: &mut Vec<Action>) {
         self.quanta.remove(row);
         self.forget_end(row);
@@ -35,7 +35,7 @@ impl Scheduler {
         self.turn_idle(row, keep, actions);
     }
 
-    /// A container joins the idle ones, as its policy wants.
+    /// Adds a container to the idle ones, kept as its policy decides.
     pub(super) fn turn_idle(&mut self, row: u32, keep: Keep, actions: &mut Vec<Action>) {
         let container = self.containers.get_mut(row);
         container.state = State::Idle;
@@ -75,7 +75,7 @@ impl Scheduler {
         }
     }
 
-    /// Releases a container that will be loaded again later, unless an invocation of its function waits for one.
+    /// Releases a container that will be loaded again later, unless an invocation of its function waits.
     fn release_unneeded(&mut self, row: u32, actions: &mut Vec<Action>) {
         let function = FunctionIndex::from_raw(self.containers.get(row).function);
         if self.queue.len_of(function) > 0 {
@@ -88,7 +88,7 @@ impl Scheduler {
         }
     }
 
-    /// A container is no longer idle.
+    /// Removes a container from the idle ones.
     pub(super) fn leave_idle(&mut self, row: u32) {
         let container = *self.containers.get(row);
         let containers = &mut self.containers;
@@ -123,7 +123,7 @@ impl Scheduler {
         self.drop_row(row);
     }
 
-    /// A container is gone, whatever it did.
+    /// Removes a container in any state; its invocation, if any, is reported as lost.
     pub(super) fn forget(&mut self, row: u32, actions: &mut Vec<Action>) {
         let container = self.containers.get(row);
         let function = &mut self.functions[container.function as usize];
@@ -161,7 +161,7 @@ impl Scheduler {
         self.containers.remove(row);
     }
 
-    /// Ends the keeping of idle containers.
+    /// Releases idle containers whose keep-alive time has ended.
     pub(super) fn expire(&mut self, actions: &mut Vec<Action>) {
         while let Some(((until, _), row)) = self.expiry.peek()
             && until <= self.now
@@ -175,7 +175,7 @@ impl Scheduler {
         }
     }
 
-    /// Loads containers ahead, where memory is free.
+    /// Loads the containers due to be loaded ahead, where memory is free.
     pub(super) fn reload(&mut self, actions: &mut Vec<Action>) {
         while let Some((at, row)) = self.reloads.peek()
             && at <= self.now
@@ -192,7 +192,7 @@ impl Scheduler {
         }
     }
 
-    /// Loads a container for nobody yet, if memory is free; whether it is.
+    /// Loads a container without an invocation if memory is free and the shares allow it; false otherwise.
     pub(super) fn load_ahead(
         &mut self,
         function: FunctionIndex,

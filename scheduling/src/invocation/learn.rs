@@ -1,19 +1,18 @@
-//! Profiles that follow what is seen, so that production needs no recorded ones.
+//! Profiles that follow observations, so that no recorded profiles are needed in production.
 //!
-//! **Problem.** `E(j)`, `D(j)` and the memory that function `j` uses are not known beforehand, drift, and single
-//! observations are wild (a page cache that was cold, a stuck download). The order needs means that are roughly right soon
-//! and steady later.
+//! **Problem.** `E(j)`, `D(j)` and the memory that function `j` uses are not known beforehand, drift, and single observations can be far
+//! off (a cold page cache, a stalled download). The order needs means that are roughly right soon and steady later.
 //!
-//! **Rule.** Each figure is a moving mean that starts from the value given at registration. The `n`-th observation has weight
-//! `max(floor, 1/(n + prior))`: the value given counts as `prior` observations, and old ones fade once `1/floor` were seen.
-//! An observation beyond `reach` times the mean, or below the mean over `reach`, counts as just that: one outlier moves the
-//! mean by at most its weight times `reach - 1`, while a lasting change of any size is followed at a geometric pace.
+//! **Method.** Each figure is a moving mean that starts from the value given at registration. The `n`-th observation has weight
+//! `max(floor, 1/(n + prior))`: the given value counts as `prior` observations, and the mean becomes exponential once `1/floor` were
+//! seen. Observations are clipped to between the mean over `reach` and `reach` times the mean: one outlier moves the mean by at most its
+//! weight times `reach - 1`, while a lasting change of any size is followed at a geometric pace.
 //!
-//! **Deviation.** For very skewed times the cut makes the mean smaller than the arithmetic one; with a reach of 8 that is the
-//! part of the mean that lies beyond eight times it. The order compares functions, which that does not change much.
+//! **Deviation.** For very skewed times, clipping makes the mean smaller than the arithmetic one: with a reach of 8, by the part of the
+//! mean that lies beyond eight times it. The order compares functions, which this changes little.
 //!
-//! **Complexity.** O(1) and no allocation for each observation. **Invariant.** A mean stays between the smallest and the
-//! largest of the value given and what was seen.
+//! **Complexity.** O(1) and no allocation for each observation. **Invariant.** A mean stays between the smallest and the largest of the
+//! given value and the observations.
 
 use fdn_core::Millis;
 
@@ -21,14 +20,14 @@ use super::profile::Profile;
 use super::refusal::Refusal;
 use super::weight::Weight;
 
-/// How profiles follow what is seen.
+/// How profiles follow observations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LearnSettings {
     /// How many observations the value given at registration counts as.
     pub prior: f64,
-    /// The least weight of a new observation.
+    /// The least weight of a new observation, above 0.
     pub floor: f64,
-    /// How many times the mean an observation may count as.
+    /// The factor to which an observation is clipped relative to the mean, above 1.
     pub reach: f64,
 }
 
@@ -44,7 +43,7 @@ impl Default for LearnSettings {
 
 impl LearnSettings {
     /// # Errors
-    /// When a mean would not stay between what was seen.
+    /// When a mean could leave the range of what was observed.
     pub(super) fn check(&self) -> Result<(), Refusal> {
         let valid = self.prior >= 0.0
             && self.prior.is_finite()
@@ -58,14 +57,14 @@ impl LearnSettings {
     }
 }
 
-/// A moving mean.
+/// A moving mean with clipping.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Mean {
     value: f64,
     seen: u32,
 }
 
-/// What counts as the least figure: a mean of nothing could never grow by a ratio.
+/// The least value of a mean: one of zero could never grow by a factor.
 const LEAST: f64 = 1e-3;
 
 impl Mean {
@@ -96,7 +95,7 @@ pub struct LiveProfile {
     execution: Mean,
     cold_start: Mean,
     memory: Mean,
-    /// What a container holds; what it uses says only how far that is from need.
+    /// The memory that containers hold; the memory seen in use does not change it.
     reserved: Weight,
     settings: LearnSettings,
 }
@@ -105,7 +104,7 @@ impl LiveProfile {
     /// Starts from the profile given at registration.
     ///
     /// # Errors
-    /// When the settings cannot be used.
+    /// When a setting is out of its range.
     pub fn new(given: &Profile, settings: LearnSettings) -> Result<Self, Refusal> {
         settings.check()?;
         Ok(Self {
@@ -117,29 +116,29 @@ impl LiveProfile {
         })
     }
 
-    /// An invocation executed for this long.
+    /// Observes the execution time of an invocation.
     pub fn saw_execution(&mut self, time: Millis) {
         self.execution.observe(time.get(), &self.settings);
     }
 
-    /// A container took this long to load.
+    /// Observes the loading time of a container.
     pub fn saw_cold_start(&mut self, time: Millis) {
         self.cold_start.observe(time.get(), &self.settings);
     }
 
-    /// A container used this much memory at most.
+    /// Observes the peak memory use of a container.
     pub fn saw_memory(&mut self, memory: impl Into<Weight>) {
         self.memory
             .observe(memory.into().get() as f64, &self.settings);
     }
 
-    /// The memory that containers are seen to use, which is advice for the next reservation.
+    /// The mean of the observed peak memory use, rounded up: advice for the function's next memory setting.
     #[must_use]
     pub fn memory_used(&self) -> Weight {
         Weight(self.memory.value.ceil() as u64)
     }
 
-    /// The profile as it stands: times as seen, memory as reserved, since a container holds what was promised to it.
+    /// The present profile: times as observed, memory as reserved, since a container holds what was reserved for it.
     ///
     /// # Panics
     /// Never: means of finite times are finite.

@@ -7,14 +7,14 @@ use super::id::{RequestId, Slot};
 /// The end of a list.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// An invocation that waits.
+/// A waiting invocation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub(super) request: RequestId,
     pub(super) arrival: Millis,
-    /// How many invocations were queued before it.
+    /// Its sequence number in the queue; a pre-empted one is queued again with a new number.
     pub(super) turn: u64,
-    /// How long it has executed already, where invocations are interrupted.
+    /// How long it has executed before it was pre-empted.
     pub(super) executed: Millis,
 }
 
@@ -28,7 +28,7 @@ struct Node {
     before: u32,
 }
 
-/// The ends of one list.
+/// The ends of one list, and its length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
     pub(super) first: u32,
@@ -46,7 +46,7 @@ impl Default for List {
     }
 }
 
-/// The table of all lists.
+/// The table that holds all lists.
 #[derive(Clone, Debug)]
 pub(super) struct Lists {
     nodes: Vec<Node>,
@@ -64,7 +64,7 @@ impl Default for Lists {
     }
 }
 
-/// Bytes for each waiting invocation.
+/// The memory of one waiting invocation, in bytes.
 pub(super) const BYTES: usize = size_of::<Node>();
 
 impl Lists {
@@ -76,18 +76,18 @@ impl Lists {
         &self.nodes[at as usize].waiting
     }
 
-    /// Whose list a row is in.
+    /// The function whose list a row is in.
     pub(super) fn function(&self, at: u32) -> u32 {
         self.nodes[at as usize].function
     }
 
-    /// Which row a slot names, if its tenant still waits.
+    /// The row of a slot; `None` if its invocation no longer waits.
     pub(super) fn find(&self, slot: Slot) -> Option<u32> {
         let node = self.nodes.get(slot.index as usize)?;
         (node.generation == slot.generation && slot.generation % 2 == 1).then_some(slot.index)
     }
 
-    /// Appends, or puts the invocation in front of those that `goes_before` says, looking from the first on.
+    /// Inserts an invocation before the first one that `goes_before` selects, or at the end.
     pub(super) fn insert(
         &mut self,
         function: u32,
@@ -123,7 +123,7 @@ impl Lists {
         }
     }
 
-    /// Takes an invocation out of its list.
+    /// Removes an invocation from its list.
     pub(super) fn remove(&mut self, list: &mut List, at: u32) -> Waiting {
         let Node {
             waiting,
@@ -149,7 +149,7 @@ impl Lists {
         waiting
     }
 
-    /// A row for an invocation: one that became free, else a new one.
+    /// A row for an invocation: a free one, else a new one.
     fn take(&mut self, function: u32, waiting: Waiting) -> u32 {
         if self.free == NONE {
             self.nodes.push(Node {

@@ -1,8 +1,8 @@
-//! Which waiting invocation starts next, on which container, and which containers are kept.
+//! Which waiting invocation starts next, in which container, and which containers are kept (FuncSched).
 //!
-//! **Problem.** Invocations of functions wait for memory on a few workers. An invocation that finds a warm container of its
-//! function executes for `E`; one that does not loads a container first, for `D`, and takes memory `R` away from others, maybe
-//! by having idle containers released. The mean time from arrival to completion (8) is to be small.
+//! **Problem.** Invocations of functions wait for memory on a few workers. An invocation that finds a warm container of its function
+//! executes for `E`; any other loads a container first, for `D`, and takes memory `R` away from others, possibly by evicting idle
+//! containers. The mean time from arrival to completion (8) is to be minimized.
 //!
 //! **Source.** The article on FuncSched, scheduling by the functions' time and space features (Peking University): the order is
 //! formula (10), see [`Queue`]; the head that does not fit blocks those behind it (9). Keep-alive policies: see [`KeepAlive`].
@@ -13,22 +13,22 @@
 //! most free memory, if it fits there; else on the worker with most free and idle memory, of which idle containers are
 //! evicted by the keep-alive policy until it fits; else the invocation waits. Busy containers are never evicted.
 //!
-//! **Queue or cold.** When the head `f` has `W(f) = 0` and would need an eviction, let `b` be the busy containers of `f` not past
-//! their expected end and `n` its waiting invocations: if `b >= 1` and `n*E/b < D`, `f` is skipped, since its own containers
-//! are free sooner than a new one is loaded. It is looked at again when one of these figures changes or memory becomes free; that a
-//! container is past its expected end is seen with the next event, or `D` later if there is none.
+//! **Queue or cold.** When the head `f` has `W(f) = 0` and would need an eviction, let `b` be the busy containers of `f` not past their
+//! expected end and `n` its waiting invocations: if `b >= 1` and `n*E/b < D`, `f` is skipped, since its own containers are free sooner
+//! than a new one is loaded. It is considered again when one of these figures changes or memory becomes free; that a container is past
+//! its expected end is noticed with the next event, or `D` later if there is none.
 //!
-//! **Use before evicting** ([`Settings::use_before_evicting`]). When room for the head takes an eviction, and invocations wait for
-//! the function of the first victim, one of them is started on a warm container instead: to evict it would turn a start that is
-//! ready into one that must load. The head is looked at again right after. A head that starts for its age does not give way.
+//! **Use before evicting** ([`Settings::use_before_evicting`]). When the head needs an eviction, and invocations wait for the function of
+//! the first victim, one of them is started on a warm container instead: evicting it would turn a warm start into a cold one. The head is
+//! considered again right after. A head that starts because of its age does not give way.
 //!
-//! **Readings.** A container is *used* when an invocation takes it, which is what recency means everywhere. Equal figures: the
-//! smaller index. A function larger than every worker (a worker was lost since) is left out of the order until there is one.
+//! **Readings.** A container is *used* when an invocation takes it; recency means this everywhere. Ties: the smaller index. A function
+//! larger than every worker (since a worker was lost) is left out of the order until one is large enough.
 //!
-//! # What happens, and what is ordered
+//! # Events and actions
 //!
-//! [`Scheduler`] is a state machine without a clock: every method that tells it of an event appends [`Action`]s to the
-//! caller's buffer. It is called by the gateway of an edge node and by the simulator alike.
+//! [`Scheduler`] is a state machine without a clock: every method that reports an event appends [`Action`]s to the caller's buffer. The
+//! gateway of an edge node and the simulator call the same methods.
 //!
 //! | event | method |
 //! | --- | --- |
@@ -41,7 +41,7 @@
 //! | a container was found warm | [`Scheduler::adopt`] |
 //! | what those of one group and of one owner may hold | [`Scheduler::join`], [`Scheduler::set_owner`], [`Scheduler::set_bounds`] |
 //!
-//! Where invocations need no container that is loaded, only a place to run, [`AdmissionQueue`] applies the same order to the places.
+//! Where invocations need no loaded container, only a place to run, [`AdmissionQueue`] applies the same order.
 //!
 //! ```
 //! use fdn_core::{MebiBytes, Millis};
@@ -74,9 +74,9 @@
 //! **Bounds.** Waiting invocations in all and of each function, functions, workers ([`Settings`]): at the bound a [`Refusal`].
 //! Containers are bounded by the memory of the workers.
 //!
-//! **Invariants.** `W(j)` is the number of idle containers of `j`. A container serves one invocation at a time. What the
-//! containers of a worker hold is at most its memory, unless that shrank under busy ones. Every invocation that was taken is
-//! started, given up or still waits; each start is of the smallest key, but for the starved and the skipped.
+//! **Invariants.** `W(j)` is the number of idle containers of `j`. A container serves one invocation at a time. The containers of a
+//! worker hold at most its memory, unless that was reduced under busy ones. Every accepted invocation is started, cancelled or still
+//! waits; each start is of the smallest key, except for starved and skipped ones.
 
 mod admission_queue;
 mod amount;

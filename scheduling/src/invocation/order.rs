@@ -1,4 +1,4 @@
-//! In which order waiting invocations start: FuncSched, and the orders that it is compared with.
+//! The orders in which waiting invocations start: FuncSched, and its comparators.
 //!
 //! **Source.** The article on FuncSched, formula (10): `P(k) = (E(j) + D(j)*[W(j) = 0]) * R(j)`, smallest first; ties: the
 //! earlier arrival of the head, then the smaller function id.
@@ -12,7 +12,7 @@ use super::profile::Profile;
 /// An order of waiting invocations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Smallest expected memory-time first, cold start included if no container is warm: formula (10).
+    /// Smallest expected memory-time first, the cold start included if no container is warm: formula (10).
     #[default]
     FuncSched,
     /// First come, first served.
@@ -21,24 +21,24 @@ pub enum Order {
     Sjf,
     /// Smallest memory first.
     Srf,
-    /// Round robin: after a quantum of execution the invocation goes to the end of the queue, if anything waits.
+    /// Round robin: after a quantum of execution the invocation goes to the end of the queue if another waits.
     RoundRobin {
-        /// The quantum.
+        /// The quantum, above zero.
         quantum: Millis,
     },
-    /// Shortest remaining time first: after each quantum of execution the invocation makes room for one that has less left,
-    /// by the profile. Loading is not interrupted.
+    /// Shortest remaining time first, by the profile: after each quantum of execution the invocation is pre-empted if another has less
+    /// time left. Loading is not pre-empted.
     Srtf {
-        /// The quantum.
+        /// The quantum, above zero.
         quantum: Millis,
     },
 }
 
-/// The quantum of the article.
+/// The quantum used in the article, 100 ms.
 pub const QUANTUM: Millis = Millis::new(100.0);
 
 impl Order {
-    /// How long an invocation executes before another may take its place; `None` where it runs to its end.
+    /// How long an invocation executes before another may pre-empt it; `None` for orders that run each to its end.
     #[must_use]
     pub const fn quantum(self) -> Option<Millis> {
         match self {
@@ -47,7 +47,7 @@ impl Order {
         }
     }
 
-    /// The rank of a function whose head is `head`; the smallest goes first.
+    /// The sort key of a function whose head is `head`; the smallest goes first.
     pub(super) fn key(self, profile: &Profile, warm: bool, head: &Head) -> Key {
         let rank = match self {
             Self::FuncSched => profile.memory_time(!warm),
@@ -63,21 +63,21 @@ impl Order {
     }
 }
 
-/// What is left of an execution by the profile; nothing once it has run for longer.
+/// The remaining execution time by the profile; zero once the invocation has run for longer.
 pub(super) fn left(profile: &Profile, executed: Millis) -> Millis {
     (profile.execution() - executed).max(Millis::ZERO)
 }
 
-/// What an order sees of the first waiting invocation of a function.
+/// What an order uses of the first waiting invocation of a function.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub(super) arrival: Millis,
-    /// How many invocations were queued before it; one that was interrupted is queued again.
+    /// Its sequence number in the queue; a pre-empted invocation is queued again with a new one.
     pub(super) turn: u64,
     pub(super) executed: Millis,
 }
 
-/// A number with a total order.
+/// A floating-point number with a total order.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rank(pub(super) f64);
 
@@ -101,7 +101,7 @@ impl Ord for Rank {
     }
 }
 
-/// What functions with waiting invocations are sorted by; the heap adds the function id.
+/// The sort key of a function with waiting invocations; the heap breaks ties by function id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     rank: Rank,

@@ -1,4 +1,4 @@
-//! What a function is expected to need.
+//! The expected resource needs of a function.
 
 use fdn_core::Millis;
 
@@ -17,7 +17,7 @@ impl Profile {
     /// A profile of execution time `E`, time `D` to load a container, and memory `R` that a container holds.
     ///
     /// # Errors
-    /// When a time is negative or not finite, or there is no memory: the number of containers would have no bound.
+    /// When a time is negative or not finite, or the memory is zero (the number of containers would be unbounded) or above [`Self::MEMORY_MAX`].
     pub fn new(
         execution: Millis,
         cold_start: Millis,
@@ -42,28 +42,28 @@ impl Profile {
         })
     }
 
-    /// The most memory a container may have.
+    /// The most memory that a container may have.
     pub const MEMORY_MAX: Weight = Weight(1 << 30);
 
-    /// `E(j)`.
+    /// `E(j)`: the expected execution time.
     #[must_use]
     pub const fn execution(&self) -> Millis {
         self.execution
     }
 
-    /// `D(j)`.
+    /// `D(j)`: the expected time to load a container (cold start).
     #[must_use]
     pub const fn cold_start(&self) -> Millis {
         self.cold_start
     }
 
-    /// `R(j)`.
+    /// `R(j)`: the memory that a container holds.
     #[must_use]
     pub const fn memory(&self) -> Weight {
         self.memory
     }
 
-    /// Expected time from a start to its end: `E(j) + D(j)*[cold]`.
+    /// The expected time from a start to its end: `E(j) + D(j)*[cold]`.
     #[must_use]
     pub fn span(&self, cold: bool) -> Millis {
         if cold {
@@ -73,7 +73,7 @@ impl Profile {
         }
     }
 
-    /// Memory held over that time, in the measure of its weight times ms: `P` of formula (10) for `cold = [W(j) = 0]`.
+    /// The memory held over that time, in units of weight times ms: `P` of formula (10) for `cold = [W(j) = 0]`.
     #[must_use]
     pub fn memory_time(&self, cold: bool) -> f64 {
         self.span(cold).get() * self.memory.get() as f64

@@ -1,21 +1,21 @@
 //! The queue of waiting invocations.
 //!
-//! **Problem.** Of all waiting invocations, the one with the smallest key of the [`Order`] goes first, where the key changes for
-//! all invocations of a function at once when its number of warm containers `W(j)` passes between 0 and more.
+//! **Problem.** Of all waiting invocations, the one with the smallest key of the [`Order`] goes first; the key changes for all
+//! invocations of a function at once when its number of warm containers `W(j)` becomes zero or ceases to be.
 //!
 //! **Source.** The article on FuncSched, section on priorities (formula 10).
 //!
-//! All waiting invocations of one function share `P`, so there is one FIFO list for each function and an indexed heap over the
-//! functions that have one. A function is re-keyed when `W(j)` passes between 0 and more, its head changes or its profile does.
+//! All waiting invocations of one function share `P`, so there is one FIFO list for each function and an indexed heap over the functions
+//! with waiting invocations. A function is re-keyed when `W(j)` becomes zero or ceases to be, and when its head or its profile changes.
 //!
-//! A function can be *parked*: it keeps its invocations but is left out of the order until something that concerns it happens,
-//! or room for a container of its size appears. That is how invocations are skipped without looking at them again and again.
+//! A function can be *parked*: it keeps its invocations but is left out of the order until an event concerns it, or enough memory for its
+//! container becomes free. So skipped invocations are not examined again and again.
 //!
-//! **Complexity.** O(log F) for each change, F the functions with waiting invocations, whatever the number of invocations; an
-//! interrupted invocation of [`Order::Srtf`] passes those of its function that have less left.
+//! **Complexity.** O(log F) for each change, F functions with waiting invocations, independent of the number of invocations; a pre-empted
+//! invocation of [`Order::Srtf`] is also compared with those of its function that have less time left.
 //!
-//! **Bounds.** Invocations in all, and of each function; at the bound a [`Refusal`], and nothing changes. An interrupted
-//! invocation was let in before, so it is always taken back.
+//! **Bounds.** Invocations in all, and of each function; at the bound a [`Refusal`], and nothing changes. A pre-empted invocation was
+//! accepted before, so it is always taken back.
 
 use fdn_core::Millis;
 
@@ -26,12 +26,12 @@ use super::order::{Head, Key, Order, left};
 use super::profile::Profile;
 use super::refusal::Refusal;
 
-/// How many invocations may wait.
+/// Bounds on waiting invocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// In all.
+    /// The bound over all functions.
     pub total: usize,
-    /// Of one function.
+    /// The bound for each function.
     pub per_function: usize,
 }
 
@@ -44,26 +44,26 @@ impl Default for QueueLimits {
     }
 }
 
-/// An invocation that leaves the queue.
+/// An invocation removed from the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queued {
-    /// The caller's name.
+    /// The caller's id.
     pub request: RequestId,
-    /// When it came.
+    /// When it arrived.
     pub arrival: Millis,
-    /// How long it has executed already, where invocations are interrupted.
+    /// How long it has executed before it was pre-empted; zero otherwise.
     pub executed: Millis,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Eligibility {
-    /// In the order.
+    /// Takes part in the order.
     Ready,
     /// Waits for its own containers; its age still counts.
     Parked,
-    /// Too large for every worker; neither order nor age let it in.
+    /// Larger than every worker; neither order nor age admits it.
     Stranded,
-    /// Has as many containers as it may; neither order, age nor free memory let it in.
+    /// At its limit of containers; neither order, age nor free memory admits it.
     Capped,
 }
 
@@ -75,10 +75,10 @@ struct FunctionQueue {
     list: List,
 }
 
-/// Waiting invocations in an [`Order`].
+/// The waiting invocations in an [`Order`].
 ///
 /// # Panics
-/// Every method that takes a function panics if it was not added to this queue.
+/// Every method that takes a function panics if that function was not added to this queue.
 #[derive(Clone, Debug)]
 pub struct Queue {
     order: Order,
@@ -88,15 +88,15 @@ pub struct Queue {
     functions: Vec<FunctionQueue>,
     ready: IndexedHeap<Key>,
     parked: IndexedHeap<u64>,
-    /// By the arrival of the head; kept only if ages matter.
+    /// Functions by the arrival of their heads; `None` if ages do not matter.
     ages: Option<IndexedHeap<Millis>>,
 }
 
 impl Queue {
-    /// Bytes that each waiting invocation takes.
+    /// The memory of each waiting invocation, in bytes.
     pub const BYTES_EACH: usize = BYTES;
 
-    /// An empty queue. With `ages` the longest waiting function can be asked for.
+    /// An empty queue. With `ages` it also orders functions by the waiting time of their heads, for a starvation guard.
     #[must_use]
     pub fn new(order: Order, limits: QueueLimits, ages: bool) -> Self {
         Self {
@@ -111,25 +111,25 @@ impl Queue {
         }
     }
 
-    /// The order.
+    /// The order of the queue.
     #[must_use]
     pub const fn order(&self) -> Order {
         self.order
     }
 
-    /// How many invocations wait.
+    /// The number of waiting invocations.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.lists.len()
     }
 
-    /// Whether none waits.
+    /// Whether no invocation waits.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.lists.len() == 0
     }
 
-    /// How many invocations of a function wait.
+    /// The number of waiting invocations of a function.
     #[must_use]
     pub fn len_of(&self, function: FunctionIndex) -> usize {
         self.functions[function.get()].list.len
@@ -141,7 +141,7 @@ impl Queue {
         &self.functions[function.get()].profile
     }
 
-    /// Adds a function, without warm containers.
+    /// Adds a function, with no warm containers.
     pub fn add_function(&mut self, profile: Profile) -> FunctionIndex {
         self.functions.push(FunctionQueue {
             profile,
@@ -152,13 +152,13 @@ impl Queue {
         FunctionIndex::new(self.functions.len() - 1)
     }
 
-    /// Gives a function another profile.
+    /// Replaces a function's profile.
     pub fn set_profile(&mut self, function: FunctionIndex, profile: Profile) {
         self.functions[function.get()].profile = profile;
         self.unpark(function);
     }
 
-    /// Says whether `W(j) > 0`.
+    /// Sets whether `W(j) > 0`.
     pub fn set_warm(&mut self, function: FunctionIndex, warm: bool) {
         let queue = &mut self.functions[function.get()];
         if queue.warm != warm {
@@ -167,10 +167,10 @@ impl Queue {
         }
     }
 
-    /// Adds an invocation behind those of its function.
+    /// Adds an invocation at the end of its function's list; the ticket cancels it.
     ///
     /// # Errors
-    /// When as many wait as may.
+    /// When a bound is reached.
     pub fn push(
         &mut self,
         function: FunctionIndex,
@@ -198,7 +198,7 @@ impl Queue {
         Ok(self.put(function, queued))
     }
 
-    /// Takes back an invocation that was interrupted.
+    /// Takes back a pre-empted invocation.
     pub(super) fn put(&mut self, function: FunctionIndex, queued: Queued) -> Ticket {
         let Queued {
             request,
@@ -228,32 +228,32 @@ impl Queue {
         Ticket(slot)
     }
 
-    /// The function whose head goes first.
+    /// The function whose head goes first; `None` if none is eligible.
     #[must_use]
     pub fn first(&self) -> Option<FunctionIndex> {
         Some(FunctionIndex::from_raw(self.ready.peek()?.1))
     }
 
-    /// What an interrupted invocation would have to be ahead of: what is left of the first one.
+    /// The remaining time of the first invocation, below which a pre-empted one would go first again.
     pub(super) fn least_left(&self) -> Option<Millis> {
         let queue = &self.functions[self.first()?.get()];
         let head = self.lists.waiting(queue.list.first);
         Some(left(&queue.profile, head.executed))
     }
 
-    /// The function whose head came first, and when; `None` also if ages are not kept.
+    /// The function whose head has waited longest, with its arrival; `None` if none waits or ages are not kept.
     pub(super) fn oldest(&self) -> Option<(Millis, FunctionIndex)> {
         let (arrival, function) = self.ages.as_ref()?.peek()?;
         Some((arrival, FunctionIndex::from_raw(function)))
     }
 
-    /// Takes the first invocation of a function.
+    /// Removes the first invocation of a function; `None` if none waits.
     pub fn pop(&mut self, function: FunctionIndex) -> Option<Queued> {
         let first = self.functions[function.get()].list.first;
         (first != NONE).then(|| self.take(function, first))
     }
 
-    /// Takes out an invocation that was given up; `None` if it no longer waits.
+    /// Removes a cancelled invocation; `None` if it no longer waits.
     pub fn cancel(&mut self, ticket: Ticket) -> Option<Queued> {
         let at = self.lists.find(ticket.0)?;
         let function = FunctionIndex::from_raw(self.lists.function(at));
@@ -272,34 +272,34 @@ impl Queue {
         }
     }
 
-    /// Leaves a function out of the order until it changes or room for its memory appears.
+    /// Parks a function: leaves it out of the order until it changes or its memory becomes free.
     pub(super) fn park(&mut self, function: FunctionIndex) {
         self.stand(function, Eligibility::Parked);
     }
 
-    /// Leaves a function that no worker can hold out of everything until then.
+    /// Leaves out a function that is larger than every worker, until one is large enough.
     pub(super) fn strand(&mut self, function: FunctionIndex) {
         self.stand(function, Eligibility::Stranded);
     }
 
-    /// Leaves a function that may have no further container out of everything, until one turns warm or it may have more.
+    /// Leaves out a function at its limit of containers, until one turns warm or the limit rises.
     pub(super) fn cap(&mut self, function: FunctionIndex) {
         self.stand(function, Eligibility::Capped);
     }
 
-    /// Puts a function back that was left out because of its number of containers.
+    /// Readmits a function that was left out because of its limit.
     pub(super) fn uncap(&mut self, function: FunctionIndex) {
         if self.functions[function.get()].eligibility == Eligibility::Capped {
             self.unpark(function);
         }
     }
 
-    /// Puts a function back into the order, with its present key.
+    /// Readmits a function with its present key.
     pub(super) fn unpark(&mut self, function: FunctionIndex) {
         self.stand(function, Eligibility::Ready);
     }
 
-    /// Puts every function back whose container fits into this much free memory.
+    /// Readmits the parked functions whose container fits into this much free memory.
     pub(super) fn unpark_fitting(&mut self, free: u64) {
         while let Some((memory, function)) = self.parked.peek()
             && memory <= free

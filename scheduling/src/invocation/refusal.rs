@@ -1,44 +1,44 @@
-//! Why the scheduler of invocations did not take something.
+//! Why the scheduler of invocations refused an operation.
 
 use fdn_core::{Coded, ErrorCode};
 
 use super::id::{ContainerId, FunctionIndex};
 use super::weight::Weight;
 
-/// A refusal. Nothing was changed.
+/// A refusal; the scheduler's state is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// As many invocations wait as may.
+    /// The bound on waiting invocations is reached.
     #[error("{limit} invocations wait, which is the limit")]
     QueueFull {
-        /// The limit.
+        /// The bound.
         limit: usize,
     },
-    /// As many invocations of this function wait as may.
+    /// The bound on waiting invocations of one function is reached.
     #[error("{limit} invocations of function {function} wait, which is the limit of one function")]
     FunctionQueueFull {
         /// The function.
         function: FunctionIndex,
-        /// The limit.
+        /// The bound.
         limit: usize,
     },
-    /// No worker has so much memory, even when empty.
+    /// The function is larger than the capacity of every worker.
     #[error("function {function} wants {wanted}, the largest worker has {largest}")]
     TooLarge {
         /// The function.
         function: FunctionIndex,
-        /// What its container needs.
+        /// The weight of its container.
         wanted: Weight,
-        /// What the largest worker has.
+        /// The capacity of the largest worker.
         largest: Weight,
     },
-    /// As many functions or workers are known as may.
+    /// The bound on functions or workers is reached.
     #[error("{limit} {what} are known, which is the limit")]
     TableFull {
-        /// Of what.
+        /// Which table, for the message.
         what: &'static str,
-        /// The limit.
+        /// The bound.
         limit: usize,
     },
     /// The function is not registered, or was retired.
@@ -47,34 +47,34 @@ pub enum Refusal {
         /// The function.
         function: FunctionIndex,
     },
-    /// The function has invocations that wait or run.
+    /// The function has waiting or running invocations.
     #[error("function {function} has invocations that wait or run")]
     InUse {
         /// The function.
         function: FunctionIndex,
     },
-    /// The container was released, or is not in the state that this report is about: a late or doubled message.
+    /// The container was released, or is not in the state that the report implies: a late or duplicate message.
     #[error("container {container} is gone, or not in the state reported on")]
     UnknownContainer {
         /// The container.
         container: ContainerId,
     },
-    /// There is no such worker.
+    /// There is no worker with this index.
     #[error("there is no worker {worker}")]
     UnknownWorker {
-        /// Its number.
+        /// The index.
         worker: usize,
     },
-    /// The profile cannot be.
+    /// A value of the profile is out of its range.
     #[error("the profile cannot be used: {what}")]
     InvalidProfile {
-        /// Why.
+        /// Which value and range, for the message.
         what: &'static str,
     },
-    /// A setting cannot be used.
+    /// A setting is out of its range.
     #[error("the setting cannot be used: {what}")]
     InvalidSetting {
-        /// Which, and why.
+        /// Which setting and range, for the message.
         what: &'static str,
     },
 }

@@ -1,19 +1,19 @@
-//! A scaler beside the keep-alive policy: both decide on the same containers.
+//! An autoscaler beside the keep-alive policy: both decide about the same containers.
 //!
-//! **Problem.** A keep-alive policy knows when a function is likely invoked again, a scaler how many invocations come at once. Each
-//! alone releases what the other would have kept.
+//! **Problem.** A keep-alive policy predicts when a function is invoked again, an autoscaler how many invocations run at once. Each alone
+//! releases what the other would have kept.
 //!
-//! **Rule.** A container is kept while either wants it. What the keep-alive policy lets go, of a function that is scaled, stays until
-//! the scaler says with its next decision that there are too many; what the scaler no longer wants stays while the policy keeps
-//! it. Containers that the scaler wants are loaded for nobody yet, where memory is free, and only while no invocation waits
-//! for memory: nothing is evicted for them. Evictions follow the keep-alive policy, whatever the scaler wants.
+//! **Rule.** A container is kept while either wants it. For a scaled function, a container that the keep-alive policy no longer keeps
+//! stays until the scaler's next decision finds that there are too many; a container that the scaler no longer wants stays while the
+//! policy keeps it. Containers that the scaler wants are loaded without an invocation, where memory is free, and only while no invocation
+//! waits for memory: nothing is evicted for them. Evictions follow the keep-alive policy, whatever the scaler wants.
 //!
-//! **Readings.** An invocation whose container loads is one that waits: the container is there for the scaler, and pending. The
-//! scaler need not know what the policy keeps: it goes by its own grace ([`crate::scale::Keep::Grace`]). Were it told, functions that
-//! come and go would have their number swing with the policy's last container. A container that was loaded for the scaler is kept by
-//! the policy as one that turns idle when it is ready.
+//! **Readings.** An invocation whose container is loading counts as waiting: its container is part of the function's size, as pending.
+//! The scaler need not know what the policy keeps: it has its own grace period ([`crate::scale::Keep::Grace`]). Were it told, the number
+//! of containers of an intermittently used function would swing with the last one that the policy keeps. A container loaded for the
+//! scaler is treated by the policy as one that turns idle when it is ready.
 //!
-//! **Complexity.** [`Scheduler::standing`] O(1); [`Scheduler::scale`] O(idle containers of the function) for each one released, and
+//! **Complexity.** [`Scheduler::function_state`] O(1); [`Scheduler::scale`] O(idle containers of the function) for each one released, and
 //! O(log N) for each one loaded.
 
 use std::cmp::Reverse;
@@ -27,21 +27,21 @@ use super::refusal::Refusal;
 use super::scheduler::Scheduler;
 use crate::scale::{Decision, Size};
 
-/// How a function stands, as its scaler is told.
+/// A function's state as input for its scaler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FunctionState {
-    /// Containers, loaded ones and those that load.
+    /// Its containers, loaded and loading.
     pub size: Size,
-    /// Invocations in execution.
+    /// Invocations being executed.
     pub executing: u64,
-    /// Invocations that wait, be it for a container that loads.
+    /// Waiting invocations, those included whose container is loading.
     pub queued: u64,
     /// Idle containers that the keep-alive policy keeps.
     pub kept: u32,
 }
 
 impl Scheduler {
-    /// How a function stands; `None` of one that is not known.
+    /// A function's state for its scaler; `None` if it is not registered.
     #[must_use]
     pub fn function_state(&self, function: FunctionIndex) -> Option<FunctionState> {
         let row = self.functions.get(function.get())?;
@@ -63,11 +63,11 @@ impl Scheduler {
         })
     }
 
-    /// A scaler has decided on a function. From the first decision on, what the keep-alive policy lets go is released here.
-    /// Returns how many containers are loaded; for the others no memory is free, or invocations wait for it.
+    /// Applies a scaler's decision. From the first one on, containers that the keep-alive policy no longer keeps are released only
+    /// here. Returns how many containers are being loaded; for the rest no memory is free, or invocations wait for it.
     ///
     /// # Errors
-    /// When the function is not known.
+    /// When the function is not registered.
     pub fn scale(
         &mut self,
         now: Millis,
@@ -95,7 +95,7 @@ impl Scheduler {
         Ok(loaded)
     }
 
-    /// The keep-alive policy no longer keeps an idle container.
+    /// Marks an idle container as no longer kept by the keep-alive policy.
     pub(super) fn let_go(&mut self, row: u32) {
         self.expiry.remove(row);
         let container = self.containers.get_mut(row);
@@ -104,7 +104,7 @@ impl Scheduler {
         }
     }
 
-    /// A container that was let go is kept by the policy again, or no longer idle.
+    /// Clears that mark: the policy keeps the container again, or it is no longer idle.
     pub(super) fn keep_again(&mut self, row: u32) {
         let container = self.containers.get_mut(row);
         if std::mem::take(&mut container.let_go) {
@@ -112,7 +112,7 @@ impl Scheduler {
         }
     }
 
-    /// The least recently used container that was let go.
+    /// The least recently used container with that mark.
     fn first_let_go(&self, function: FunctionIndex) -> Option<u32> {
         let used = self
             .let_go_of(function)
@@ -120,7 +120,7 @@ impl Scheduler {
         used.min().map(|(_, row)| row)
     }
 
-    /// The most recently used one.
+    /// The most recently used container with that mark.
     pub(super) fn last_let_go(&self, function: FunctionIndex) -> Option<u32> {
         self.let_go_of(function).min().map(|(_, row)| row)
     }

@@ -1,4 +1,4 @@
-//! The state machine: what happens goes in, orders come out.
+//! The state machine: events go in, actions come out.
 
 use fdn_core::Millis;
 
@@ -16,33 +16,33 @@ use super::starvation::Starvation;
 use super::weight::Weight;
 use super::worker::Workers;
 
-/// What is known of a function beside its queue.
+/// A function's state beside its queue.
 #[derive(Clone, Debug)]
 pub(super) struct Function {
     /// Idle containers, the most recently used first; their number is `W(j)`.
     pub(super) idle: Heap<std::cmp::Reverse<u64>>,
-    /// Containers that hold memory, whatever they do.
+    /// Its containers in any state; all hold memory.
     pub(super) containers: usize,
-    /// Those of them that load for an invocation, and for nobody yet.
+    /// Those loading for an invocation, and (`ahead`) those loading without one.
     pub(super) loading: usize,
     pub(super) ahead: usize,
-    /// Idle containers that the keep-alive policy has let go.
+    /// Idle containers that the keep-alive policy no longer keeps.
     pub(super) let_go: usize,
     /// Whether a scaler decides beside the keep-alive policy.
     pub(super) is_scaled: bool,
-    /// How many of them there may be before no new one is loaded for an invocation.
+    /// At this many containers none is loaded for an invocation.
     pub(super) limit: usize,
-    /// Busy containers that are not past their expected end; counted for queue-or-cold.
+    /// Busy containers that are not past their expected end; maintained for queue-or-cold.
     pub(super) timely: usize,
     /// Until when a container that is loaded ahead is kept.
     pub(super) reload_until: Millis,
     pub(super) live: Option<LiveProfile>,
     pub(super) is_retired: bool,
-    /// Its group, and what a container of it takes of the share.
+    /// Its group, and what one of its containers counts towards the share.
     pub(super) part: Option<Part>,
 }
 
-/// The scheduler of invocations on a set of workers.
+/// The scheduler of invocations on a set of workers: see the module.
 #[derive(Debug)]
 pub struct Scheduler {
     pub(super) settings: Settings,
@@ -55,23 +55,23 @@ pub struct Scheduler {
     pub(super) workers: Workers,
     pub(super) starvation: Starvation,
     pub(super) shares: Shares,
-    /// How many times containers were used.
+    /// The number of container uses so far.
     pub(super) uses: u64,
-    /// Idle containers by the end of their keeping, the least recently used first.
+    /// Idle containers by the end of their keep-alive time, ties: the least recently used.
     pub(super) expiry: IndexedHeap<(Millis, u64)>,
     /// Busy containers by their expected end, for queue-or-cold.
     pub(super) expected: IndexedHeap<Millis>,
     /// Running containers by the end of their quantum.
     pub(super) quanta: IndexedHeap<Millis>,
-    /// Functions by the time when a container is loaded ahead.
+    /// Functions by the time when a container is to be loaded ahead.
     pub(super) reloads: IndexedHeap<Millis>,
 }
 
 impl Scheduler {
-    /// A scheduler without functions and workers.
+    /// A scheduler without functions or workers.
     ///
     /// # Errors
-    /// When a setting cannot be used.
+    /// When a setting is out of its range.
     pub fn new(settings: Settings, keep_alive: Box<dyn KeepAlive>) -> Result<Self, Refusal> {
         settings.check()?;
         let ages = settings.starvation.is_some();
@@ -94,7 +94,7 @@ impl Scheduler {
         })
     }
 
-    /// An invocation came. What can start is started.
+    /// Adds an invocation and starts what can start.
     ///
     /// # Errors
     /// As [`Self::enqueue`].
@@ -110,11 +110,11 @@ impl Scheduler {
         Ok(ticket)
     }
 
-    /// An invocation came together with others: nothing starts until the next event, such as [`Self::tick`] after the last
-    /// of them, so that the order decides between all.
+    /// Adds one of several simultaneous invocations: nothing starts until the next event, such as [`Self::tick`] after the last of
+    /// them, so that the order decides among all.
     ///
     /// # Errors
-    /// When the function is not known, no worker is large enough for it, or as many invocations wait as may.
+    /// When the function is not registered, no worker is large enough for it, or a bound on waiting invocations is reached.
     pub fn enqueue(
         &mut self,
         now: Millis,
@@ -137,7 +137,7 @@ impl Scheduler {
         self.queue.push(function, request, self.now)
     }
 
-    /// A waiting invocation is given up; `None` if it no longer waits.
+    /// Removes a waiting invocation and returns its id; `None` if it no longer waits.
     pub fn cancel(
         &mut self,
         now: Millis,
@@ -150,10 +150,10 @@ impl Scheduler {
         Some(request)
     }
 
-    /// A container has been loaded.
+    /// Reports that a container has been loaded.
     ///
     /// # Errors
-    /// When it is not one that loads.
+    /// When the container is not loading.
     pub fn ready(
         &mut self,
         now: Millis,
@@ -189,10 +189,10 @@ impl Scheduler {
         Ok(())
     }
 
-    /// The invocation in a container has ended; the container can take another one.
+    /// Reports the end of the invocation in a container, which is then free for another one.
     ///
     /// # Errors
-    /// When nothing runs in it.
+    /// When nothing runs in the container.
     pub fn finished(
         &mut self,
         now: Millis,
@@ -213,10 +213,10 @@ impl Scheduler {
         Ok(())
     }
 
-    /// A container is gone: it crashed, or could not be loaded.
+    /// Reports that a container is gone: it crashed, or could not be loaded.
     ///
     /// # Errors
-    /// When it was gone before.
+    /// When it was already gone.
     pub fn failed(
         &mut self,
         now: Millis,
@@ -230,10 +230,10 @@ impl Scheduler {
         Ok(())
     }
 
-    /// A container of a function was seen to use this much memory.
+    /// Reports the peak memory use of a container of a function.
     ///
     /// # Errors
-    /// When the function is not known.
+    /// When the function is not registered.
     pub fn saw_memory(
         &mut self,
         function: FunctionIndex,
@@ -246,7 +246,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Time has passed: keeping ends, containers are loaded ahead, quanta end, ages count.
+    /// Advances the time: keep-alive times and quanta end, containers are loaded ahead, waiting invocations age.
     pub fn tick(&mut self, now: Millis, actions: &mut Vec<Action>) {
         self.advance(now);
         self.expire(actions);
@@ -255,7 +255,7 @@ impl Scheduler {
         self.dispatch(actions);
     }
 
-    /// When [`Self::tick`] must be called next, if nothing else happens before.
+    /// When [`Self::tick`] must be called next if no other event comes before; `None` if nothing is pending.
     #[must_use]
     pub fn next_tick(&self) -> Option<Millis> {
         let of = |heap: &IndexedHeap<Millis>| heap.peek().map(|(at, _)| at);
@@ -276,15 +276,15 @@ impl Scheduler {
         .min()
     }
 
-    /// When to look whether invocations wait in vain for a container that is past its expected end: every event shows that, but
-    /// where none comes, waiting has then cost as much as loading.
+    /// When to check whether invocations wait in vain for a container that is past its expected end: every event does, but without
+    /// one, the check is due when waiting has cost as much as loading.
     fn overdue_at(&self) -> Option<Millis> {
         let (end, row) = self.expected.peek()?;
         let function = FunctionIndex::from_raw(self.containers.get(row).function);
         Some(end + self.queue.profile(function).cold_start())
     }
 
-    /// A container that nobody waited for is loaded.
+    /// Handles a container that was loaded without an invocation.
     fn loaded_ahead(&mut self, row: u32, until: Millis, actions: &mut Vec<Action>) {
         self.uses += 1;
         let container = self.containers.get_mut(row);
@@ -293,7 +293,7 @@ impl Scheduler {
         self.turn_idle(row, Keep::Until(until), actions);
     }
 
-    /// Time never goes back.
+    /// Advances the clock, which never goes back.
     pub(super) fn advance(&mut self, now: Millis) {
         self.now = self.now.max(now);
     }
@@ -312,7 +312,7 @@ impl Scheduler {
         }
     }
 
-    /// A container starts to execute.
+    /// Starts the execution in a container.
     pub(super) fn run(&mut self, row: u32, claim: Claim) {
         let since = self.now;
         self.containers.get_mut(row).state = State::Running { claim, since };

@@ -1,4 +1,4 @@
-//! How the scheduler of invocations is set.
+//! The settings of the scheduler of invocations.
 
 use super::learn::LearnSettings;
 use super::order::Order;
@@ -6,33 +6,32 @@ use super::queue::QueueLimits;
 use super::refusal::Refusal;
 use super::starvation::Guard;
 
-/// The settings of the scheduler, all but the keep-alive policy.
+/// The settings of the scheduler, except the keep-alive policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Settings {
-    /// In which order waiting invocations start.
+    /// The order in which waiting invocations start.
     pub order: Order,
-    /// Whether an invocation waits for a busy container of its function, where that is likely free before a new one is
-    /// loaded, rather than have an idle one of another function released.
+    /// Whether an invocation waits for a busy container of its function, where that is likely to be free before a new one is loaded,
+    /// rather than evict an idle container of another function.
     pub queue_or_cold: bool,
-    /// Whether an idle container for whose function invocations wait serves them before it is evicted for one that is ahead
-    /// of them.
+    /// Whether an idle container for whose function invocations wait serves them before it is evicted for an invocation ahead of them.
     pub use_before_evicting: bool,
-    /// Whether invocations that waited too long go first.
+    /// The guard against starvation; `None` turns it off.
     pub starvation: Option<Guard>,
-    /// Whether profiles follow what is seen.
+    /// How profiles follow observations; `None` keeps them as given.
     pub learn: Option<LearnSettings>,
-    /// How many invocations may wait.
+    /// Bounds on waiting invocations.
     pub queue: QueueLimits,
-    /// How many functions and workers may be known.
+    /// Bounds on functions and workers.
     pub tables: TableLimits,
 }
 
-/// How much may be known.
+/// Bounds of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableLimits {
-    /// Function versions.
+    /// The most function versions.
     pub functions: usize,
-    /// Workers.
+    /// The most workers.
     pub workers: usize,
 }
 
@@ -45,12 +44,12 @@ impl Default for TableLimits {
     }
 }
 
-/// More rows than any table may have.
+/// The largest bound of any table.
 const ROWS_MAX: usize = 1 << 31;
 
 impl Settings {
     /// # Errors
-    /// When a bound is none, or a quantum is no time.
+    /// When a bound is zero or above [`ROWS_MAX`], or a quantum is not positive.
     pub(super) fn check(&self) -> Result<(), Refusal> {
         let limits = [
             self.queue.total,

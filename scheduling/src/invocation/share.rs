@@ -1,22 +1,22 @@
-//! What the functions of one group, and all groups of one owner, may hold together, so that the containers of one never take everything.
+//! Shares: bounds on what the functions of one group, and all groups of one owner, hold together, so that none can take everything.
 //!
 //! **Problem.** Containers whose invocations wait for something slow stay busy for long, and busy ones are never released. The functions
-//! of one group could so come to hold all memory, and nobody else would have a container; and so could the groups of one owner together.
+//! of one group, or the groups of one owner together, could thus occupy all memory, so that nobody else gets a container.
 //!
-//! **Rule.** With [`Bounds`] set, a container is loaded only if what its group holds stays within the group's share of all, and what its owner
-//! holds within the owner's share of what other owners leave ([`most_of`]). Others leave what their containers do not keep busy: idle ones are
-//! released for whoever needs their memory. Idle containers of the group, then of the owner's groups, are released for it, in the order in
-//! which they would be evicted. Who holds nothing else may have one container, however large. An owner that is the only one with functions here
-//! has no bound.
+//! **Rule.** With [`Bounds`] set, a container is loaded only if its group's holdings stay within the group's share of the total, and its
+//! owner's holdings within the owner's share of what other owners leave ([`most_of`]). Others leave whatever their busy containers do not
+//! hold: idle ones are released for anybody who needs their memory. Idle containers of the group, then of the owner's other groups, are
+//! released to stay within the shares, in order of eviction. A group or owner that holds nothing else may have one container, however
+//! large. An owner that is the only one with functions here has no bound.
 //!
-//! A function that would pass a share is left out as one that has as many containers as it may: it blocks nobody, and is looked at again when
-//! that may have changed. Nothing is released because a share became less. What was found running is taken in beyond it.
+//! A function that would exceed a share is left out of the order like one at its limit of containers: it blocks nobody, and is considered
+//! again when that may have changed. Nothing is released because a share has shrunk. Adopted containers are accepted beyond the share.
 //!
-//! **Complexity.** O(log G + S) for each container that comes, goes or turns idle, of G groups and S owners with a function that is left out;
-//! O(functions and idle containers of the owner) for each one that is released for a share.
+//! **Complexity.** O(log G + S) for each container that is added, removed or turns idle, with G groups and S owners of left-out
+//! functions; O(functions and idle containers of the owner) for each one that is released for a share.
 //!
-//! **Invariant.** What a group holds grows beyond its share only by its first container, or by one that was found running; so it is with what an
-//! owner holds, as seen at that moment, if another one is there.
+//! **Invariant.** A group's holdings grow beyond its share only by its first container, or by an adopted one; the same holds for an
+//! owner's, by its share at that moment, if there is another owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,50 +30,50 @@ use super::refusal::Refusal;
 use super::scheduler::Scheduler;
 use super::weight::Weight;
 
-/// So many hundredths of all, rounded down.
+/// `share` percent of `all`, rounded down.
 #[must_use]
 pub fn part_of(all: u64, share: Percent) -> u64 {
     let part = u128::from(all) * u128::from(share.get()) / 100;
     u64::try_from(part).unwrap_or(u64::MAX)
 }
 
-/// The most that one may hold of what others leave: so many hundredths, rounded down so that something is left, but one where there is one.
+/// The owner's bound: `share` percent of what others leave, rounded down so that something remains for them, but at least 1 if anything is left.
 #[must_use]
 pub fn most_of(left: u64, share: Percent) -> u64 {
     part_of(left, share).max(left.min(1))
 }
 
-/// What groups and owners may hold, in the measure of [`Scheduler::join`].
+/// The shares of groups and owners, in the unit of [`Scheduler::join`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// What there is for all.
+    /// The total to be shared.
     pub all: Weight,
-    /// How much of it the containers of one group may hold; the whole is no bound.
+    /// The share of `all` that the containers of one group may hold; 100 % means no bound.
     pub group: Percent,
-    /// How much those of all groups of one owner may hold, of what other owners leave; the whole is no bound.
+    /// The share of what other owners leave that the containers of all groups of one owner may hold; 100 % means no bound.
     pub owner: Percent,
 }
 
-/// To which group a function belongs, and what one of its containers takes of the share.
+/// A function's group, and what one of its containers counts towards the shares.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     group: u64,
     memory: u64,
 }
 
-/// Whose a group is.
+/// The owner of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Whose {
-    /// Nobody said: the group is its owner's only one.
+    /// Not named: the group is its owner's only one.
     Unknown(u64),
     Owner(u128),
 }
 
-/// What containers hold.
+/// The holdings of containers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     all: u64,
-    /// Of it, what idle ones hold.
+    /// The part of `all` that idle containers hold.
     idle: u64,
 }
 
@@ -98,9 +98,9 @@ struct Group {
     whose: Whose,
     held: Held,
     functions: BTreeSet<u32>,
-    /// A function of it was left out for the group's share.
+    /// Whether a function of it is left out because of the group's share.
     is_short: bool,
-    /// A function of it was left out for its owner's share.
+    /// Whether a function of it is left out because of its owner's share.
     is_short_of_owner: bool,
 }
 
@@ -122,19 +122,19 @@ struct Owner {
     groups: BTreeSet<u64>,
 }
 
-/// All groups and their owners.
+/// All groups and owners.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shares {
     bounds: Option<Bounds>,
     groups: BTreeMap<u64, Group>,
     owners: BTreeMap<Whose, Owner>,
     held: Held,
-    /// Owners with functions that were left out for the owner's share, and what the smallest container of those takes.
+    /// Owners with functions left out because of the owner's share, and the smallest container among those.
     short: BTreeMap<Whose, u64>,
 }
 
 impl Shares {
-    /// Changes what a group, its owner and all hold.
+    /// Applies a change to the holdings of a group, of its owner and of all.
     fn change(&mut self, part: Option<Part>, change: impl Fn(&mut Held, u64)) {
         let Some(Part { group, memory }) = part else {
             return;
@@ -149,17 +149,17 @@ impl Shares {
         change(&mut self.held, memory);
     }
 
-    /// A container is there.
+    /// Adds a container.
     pub(super) fn hold(&mut self, part: Option<Part>) {
         self.change(part, |held, memory| held.all += memory);
     }
 
-    /// A container is gone, which was not idle any more.
+    /// Removes a container that is not idle.
     pub(super) fn give_back(&mut self, part: Option<Part>) {
         self.change(part, |held, memory| held.all -= memory);
     }
 
-    /// A container became idle, or no longer is.
+    /// Marks a container as idle, or as no longer idle.
     pub(super) fn turn_idle(&mut self, part: Option<Part>, idle: bool) {
         self.change(part, |held, memory| {
             if idle {
@@ -170,7 +170,7 @@ impl Shares {
         });
     }
 
-    /// The group of this number, which is nobody's until somebody is named.
+    /// The group with this number, without an owner if it is new.
     fn group_or_new(&mut self, number: u64) -> &mut Group {
         let (whose, owners) = (Whose::Unknown(number), &mut self.owners);
         self.groups.entry(number).or_insert_with(|| {
@@ -179,7 +179,7 @@ impl Shares {
         })
     }
 
-    /// Takes a group away from its owner.
+    /// Subtracts a group's holdings from its owner, who is removed with the last group.
     fn disown(&mut self, number: u64, whose: Whose, held: Held) {
         let Some(owner) = self.owners.get_mut(&whose) else {
             return;
@@ -192,7 +192,7 @@ impl Shares {
         }
     }
 
-    /// Whether a group may hold this much more, as it is or once its idle containers are released.
+    /// Whether a group may hold this much more, as it is or (`once_released`) after its idle containers are released.
     fn fits_group(&self, part: Part, once_released: bool) -> bool {
         let (Some(bounds), Some(group)) = (self.bounds, self.groups.get(&part.group)) else {
             return true;
@@ -205,7 +205,7 @@ impl Shares {
         !is_bound || held.saturating_add(part.memory) <= part_of(bounds.all.get(), bounds.group)
     }
 
-    /// Whether an owner may hold this much more, as it is or once its idle containers are released.
+    /// Whether an owner may hold this much more, as it is or (`once_released`) after its idle containers are released.
     fn fits_owner(&self, whose: Whose, memory: u64, once_released: bool) -> bool {
         let (Some(bounds), Some(owner)) = (self.bounds, self.owners.get(&whose)) else {
             return true;
@@ -224,13 +224,13 @@ impl Shares {
         Some(self.groups.get(&part.group)?.whose)
     }
 
-    /// Whether one more container of a part fits its owner's share.
+    /// Whether one more container of this part fits its owner's share.
     fn fits_its_owner(&self, part: Part, once_released: bool) -> bool {
         let whose = self.whose(part);
         whose.is_none_or(|whose| self.fits_owner(whose, part.memory, once_released))
     }
 
-    /// All groups of the owner of this part's group.
+    /// All groups with the same owner as this part's group.
     fn groups_of_owner(&self, part: Part) -> Vec<u64> {
         let owner = self.whose(part).and_then(|whose| self.owners.get(&whose));
         owner.map_or_else(Vec::new, |owner| owner.groups.iter().copied().collect())
@@ -238,7 +238,7 @@ impl Shares {
 }
 
 impl Scheduler {
-    /// What the containers of each group and of each owner may hold together from now on.
+    /// Sets the bounds of groups and owners.
     pub fn set_bounds(&mut self, now: Millis, bounds: Bounds, actions: &mut Vec<Action>) {
         let before = self.shares.bounds.replace(bounds);
         if before == Some(bounds) {
@@ -253,10 +253,10 @@ impl Scheduler {
         self.dispatch(actions);
     }
 
-    /// Counts the containers of a function towards a group, each with this much. To be said before it has any.
+    /// Assigns a function to a group; each of its containers counts with `memory`. Call it before the function has any.
     ///
     /// # Errors
-    /// When the function is not known, or has containers.
+    /// When the function is not registered, has containers, or belongs to a group already.
     pub fn join(
         &mut self,
         function: FunctionIndex,
@@ -275,7 +275,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Says whose a group is. Until then, it is its owner's only one; a group that is not known stays so.
+    /// Sets the owner of a group; before, the group is its owner's only one. Unknown groups are ignored.
     pub fn set_owner(&mut self, now: Millis, group: u64, owner: u128, actions: &mut Vec<Action>) {
         let whose = Whose::Owner(owner);
         let shares = &mut self.shares;
@@ -300,7 +300,7 @@ impl Scheduler {
         self.dispatch(actions);
     }
 
-    /// A function is forgotten, and so is its group with the last one.
+    /// Removes a retired function from its group, and the group with the last one.
     pub(super) fn leave_group(&mut self, function: FunctionIndex) {
         let Some(part) = self.functions[function.get()].part.take() else {
             return;
@@ -314,19 +314,19 @@ impl Scheduler {
             let (whose, held) = (group.whose, group.held);
             self.shares.groups.remove(&number);
             self.shares.disown(number, whose, held);
-            // One that is left may be alone now.
+            // A remaining owner may be the only one now.
             self.reopen_owners();
         }
     }
 
-    /// What a group's containers hold, in the measure of [`Self::join`].
+    /// The holdings of a group's containers, in the unit of [`Self::join`]; zero for an unknown group.
     #[must_use]
     pub fn held_by_group(&self, group: u64) -> Weight {
         let group = self.shares.groups.get(&group);
         Weight(group.map_or(0, |group| group.held.all))
     }
 
-    /// How many groups have invocations that wait because the group, or its owner, holds its share.
+    /// The number of groups with invocations that wait because the group, or its owner, is at its share.
     #[must_use]
     pub fn groups_at_share(&self) -> usize {
         let waits = |function: &u32| self.queue.len_of(FunctionIndex::from_raw(*function)) > 0;
@@ -337,13 +337,13 @@ impl Scheduler {
         short.count()
     }
 
-    /// Whether a container of a function fits the shares as they are.
+    /// Whether one more container of a function fits the shares at present.
     pub(super) fn fits_share(&self, function: FunctionIndex) -> bool {
         let (part, shares) = (self.functions[function.get()].part, &self.shares);
         part.is_none_or(|part| shares.fits_group(part, false) && shares.fits_its_owner(part, false))
     }
 
-    /// Whether a container of a function can fit the shares; if not, the function is to be left out until that may have changed.
+    /// Whether one more container of a function can fit the shares; if not, marks it to be left out until that may have changed.
     pub(super) fn can_fit_share(&mut self, function: FunctionIndex) -> bool {
         let Some(part) = self.functions[function.get()].part else {
             return true;
@@ -411,7 +411,7 @@ impl Scheduler {
         idle.map(|(_, row)| row).min_by_key(standing)
     }
 
-    /// A container of the group of this function is gone or idle: those that were left out are looked at again.
+    /// Reconsiders left-out functions after a container of this function's group is gone or idle.
     pub(super) fn reopen_of(&mut self, function: FunctionIndex) {
         if let Some(part) = self.functions[function.get()].part {
             self.reopen(part.group);
@@ -426,7 +426,7 @@ impl Scheduler {
         }
     }
 
-    /// Looks again at the functions of owners that may hold more now, whoever gave something back.
+    /// Reconsiders left-out functions of owners that may hold more now, whoever released something.
     fn reopen_owners(&mut self) {
         let shares = &self.shares;
         let short = shares.short.iter();

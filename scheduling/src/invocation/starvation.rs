@@ -1,20 +1,19 @@
-//! Invocations that waited too long go first, if that is wanted.
+//! The guard against starvation: invocations that have waited too long go first.
 //!
-//! Smallest first lets large ones wait without end under overload. With a [`Guard`], invocations that waited for a
-//! threshold leave the order: the longest waiting goes before all others.
+//! Smallest-first orders can delay large invocations without bound under overload. With a [`Guard`], invocations that have waited for a
+//! threshold leave the order, and the one that has waited longest goes before all others.
 //!
-//! **The price.** Under overload a threshold below the wait of first come, first served turns the whole queue into it. So the
-//! guard is off by default, and has a bounded form: at most a share `x` of the dispatched memory-time goes to invocations for
-//! the sake of their age. Each such start takes its expected memory-time from an account that every start pays `x` times its
-//! own into; the account never holds more than nothing, so that quiet hours save up no claims, and a starved invocation may
-//! start when it is not in debt. Over any span of time the starved therefore get at most `x` times what was dispatched and one
-//! invocation more.
+//! **Cost.** Under overload a threshold below the waiting time of first come, first served turns the whole queue into that. So the guard
+//! is off by default, and has a bounded form: at most a share `x` of the dispatched memory-time goes to invocations because of their age.
+//! Each such start debits its expected memory-time to an account, to which every start credits `x` times its own. The balance never
+//! exceeds zero, so that quiet periods accumulate no credit, and a starved invocation may start when it is not negative. Over any period
+//! the starved therefore get at most `x` times what was dispatched plus one invocation.
 
 use fdn_core::Millis;
 
 use super::refusal::Refusal;
 
-/// When and how far age counts.
+/// The threshold and the bound of the guard.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Guard {
     after: Millis,
@@ -22,11 +21,11 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Invocations that waited for `after` go first; at most a share (above 0, up to 1: no bound) of the dispatched
-    /// memory-time goes to them.
+    /// A guard for invocations that have waited for `after`, which get at most a share of the dispatched memory-time (above 0 and at
+    /// most 1, which means no bound).
     ///
     /// # Errors
-    /// When the threshold is negative or the share is none.
+    /// When the threshold is negative or the share out of its range.
     pub fn new(after: Millis, share: f64) -> Result<Self, Refusal> {
         if after < Millis::ZERO {
             let what = "the wait after which an invocation starves must not be negative";
@@ -39,14 +38,14 @@ impl Guard {
         Ok(Self { after, share })
     }
 
-    /// The threshold.
+    /// The waiting time from which an invocation goes first.
     #[must_use]
     pub const fn after(&self) -> Millis {
         self.after
     }
 }
 
-/// The guard's account.
+/// The guard with its account.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Starvation {
     guard: Option<Guard>,
@@ -61,17 +60,17 @@ impl Starvation {
         }
     }
 
-    /// When an invocation that came at `arrival` goes before all others.
+    /// When an invocation that arrived at `arrival` goes before all others; `None` without a guard.
     pub(super) fn starves_at(&self, arrival: Millis) -> Option<Millis> {
         Some(arrival + self.guard?.after)
     }
 
-    /// Whether a starved invocation may go first now.
+    /// Whether the account allows a starved invocation to go first now.
     pub(super) const fn is_admitting(&self) -> bool {
         self.account >= 0.0
     }
 
-    /// An invocation of this expected memory-time was started, for its age or by the order.
+    /// Books the start of an invocation with this expected memory-time, made because of its age or by the order.
     pub(super) fn started(&mut self, memory_time: f64, for_its_age: bool) {
         let Some(guard) = self.guard else { return };
         if guard.share >= 1.0 {

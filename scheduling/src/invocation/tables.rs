@@ -1,4 +1,4 @@
-//! The tables of the scheduler: functions and workers come, change and go.
+//! The scheduler's tables: functions and workers are added, changed and removed.
 
 use fdn_core::Millis;
 
@@ -13,10 +13,10 @@ use super::scheduler::{Function, Scheduler};
 use super::weight::Weight;
 
 impl Scheduler {
-    /// Makes a function known.
+    /// Registers a function.
     ///
     /// # Errors
-    /// When as many are known as may.
+    /// When the bound on functions is reached.
     pub fn register(&mut self, profile: Profile) -> Result<FunctionIndex, Refusal> {
         let live = match self.settings.learn {
             Some(settings) => Some(LiveProfile::new(&profile, settings)?),
@@ -54,10 +54,10 @@ impl Scheduler {
         Ok(function)
     }
 
-    /// Gives a function another profile; containers that are there keep what they hold.
+    /// Replaces a function's profile; present containers keep what they hold.
     ///
     /// # Errors
-    /// When the function is not known.
+    /// When the function is not registered.
     pub fn set_profile(
         &mut self,
         function: FunctionIndex,
@@ -71,10 +71,10 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Forgets a function and releases its idle containers; its index may be given to another one.
+    /// Removes a function and releases its idle containers; its index may be reused for another one.
     ///
     /// # Errors
-    /// When invocations of it wait or run, or it is not known.
+    /// When invocations of it wait or run, or it is not registered.
     pub fn retire(
         &mut self,
         now: Millis,
@@ -98,10 +98,10 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Makes a worker known.
+    /// Adds a worker.
     ///
     /// # Errors
-    /// When as many are known as may.
+    /// When the bound on workers is reached.
     pub fn add_worker(
         &mut self,
         now: Millis,
@@ -120,8 +120,8 @@ impl Scheduler {
         Ok(worker)
     }
 
-    /// A worker has another amount of memory now. If it is less than what its containers hold, idle ones are released; busy
-    /// ones stay, and nothing new starts there until there is room. A worker that was lost comes back by this.
+    /// Changes a worker's memory. If that is less than its containers hold, idle ones are released; busy ones stay, and nothing new
+    /// starts there until there is memory. This is also how a lost worker returns.
     ///
     /// # Errors
     /// When there is no such worker.
@@ -145,7 +145,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// A worker is gone with all its containers.
+    /// Removes a worker with all its containers.
     ///
     /// # Errors
     /// When there is no such worker.
@@ -181,7 +181,7 @@ impl Scheduler {
         there.then_some(()).ok_or(Refusal::UnknownWorker { worker })
     }
 
-    /// Functions that were too large for every worker may fit now.
+    /// Readmits functions that were too large for every worker and may fit now.
     fn readmit(&mut self) {
         self.queue.unpark_fitting(self.workers.largest().get());
     }

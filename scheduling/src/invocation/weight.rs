@@ -1,16 +1,16 @@
-//! What a container takes of its worker.
+//! The weight of a container on its worker.
 
 use std::fmt;
 
 use fdn_core::MebiBytes;
 
-/// What a container takes of its worker: `R(j)`, which is its memory, in MiB where nothing else is said. A caller whose workers have more than
-/// memory to give counts in finer parts, and sets more against them; all weights of one scheduler are of one measure.
+/// The weight of a container, `R(j)`: its memory in MiB by default. A caller whose workers have scarce resources beside memory may use a
+/// finer unit and convert them into it; all weights of one scheduler must be in the same unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Weight(pub u64);
 
 impl Weight {
-    /// The bare number.
+    /// The weight in its unit.
     #[inline]
     #[must_use]
     pub const fn get(self) -> u64 {

@@ -1,11 +1,11 @@
 //! The memory of workers, and which worker takes a new container.
 //!
-//! **Rule.** The worker with most free memory, if the container fits there; else the worker with most free and idle memory, if
-//! it fits once idle containers are released. Ties: the smaller index. Busy containers are never released.
+//! **Rule.** The worker with most free memory, if the container fits there; else the worker with most free plus idle memory, if it fits
+//! there once idle containers are released. Ties: the smaller index. Busy containers are never released.
 //!
-//! **Complexity.** O(log m) for each change, O(1) for each question, m workers.
+//! **Complexity.** O(log m) for each change, O(1) for each query, m workers.
 //!
-//! **Invariant.** On a worker whose memory did not shrink, what its containers hold is at most what it has.
+//! **Invariant.** On a worker whose memory was not reduced, the containers hold at most its capacity.
 
 use std::cmp::Reverse;
 
@@ -19,12 +19,12 @@ pub(super) struct Worker {
     capacity: u64,
     held: u64,
     idle_memory: u64,
-    /// Idle containers, the next victim first.
+    /// Idle containers, the next one to be evicted first.
     pub(super) idle: Heap<(Rank, u64)>,
 }
 
 impl Worker {
-    /// Below zero where the worker's memory shrank under its containers.
+    /// Free memory; negative where the worker's memory was reduced under its containers.
     fn free(&self) -> i64 {
         signed(self.capacity) - signed(self.held)
     }
@@ -78,7 +78,7 @@ impl Workers {
         self.workers[worker as usize].free() < 0
     }
 
-    /// The next victim of a worker.
+    /// The idle container of a worker that would be evicted next.
     pub(super) fn victim(&self, worker: u32) -> Option<u32> {
         Some(self.workers[worker as usize].idle.peek()?.1)
     }
@@ -87,23 +87,23 @@ impl Workers {
         &mut self.workers[worker as usize].idle
     }
 
-    /// What the largest worker has.
+    /// The capacity of the largest worker.
     pub(super) fn largest(&self) -> Weight {
         Weight(self.by_capacity.peek().map_or(0, |(Reverse(most), _)| most))
     }
 
-    /// Most free memory of any worker.
+    /// The largest free memory of any worker.
     pub(super) fn most_free(&self) -> u64 {
         let most = self.by_free.peek().map_or(0, |(Reverse(most), _)| most);
         u64::try_from(most).unwrap_or(0)
     }
 
-    /// The worker with most free memory, if this fits there.
+    /// The worker with most free memory, if this much fits there.
     pub(super) fn with_free(&self, memory: u64) -> Option<u32> {
         fitting(&self.by_free, memory)
     }
 
-    /// The worker with most free and idle memory, if this fits there.
+    /// The worker with most free plus idle memory, if this much fits there.
     pub(super) fn with_room(&self, memory: u64) -> Option<u32> {
         fitting(&self.by_room, memory)
     }
@@ -113,19 +113,19 @@ impl Workers {
         self.workers[worker as usize].free() >= signed(memory)
     }
 
-    /// A container was put on a worker.
+    /// Adds a container's memory to a worker.
     pub(super) fn hold(&mut self, worker: u32, memory: u64) {
         self.workers[worker as usize].held += memory;
         self.resort(worker);
     }
 
-    /// A container that was not idle, or is no longer, left a worker.
+    /// Removes the memory of a container that is not idle from a worker.
     pub(super) fn give_back(&mut self, worker: u32, memory: u64) {
         self.workers[worker as usize].held -= memory;
         self.resort(worker);
     }
 
-    /// A container became idle, or was taken.
+    /// Marks a container's memory on a worker as idle, or as no longer idle.
     pub(super) fn turn_idle(&mut self, worker: u32, memory: u64, idle: bool) {
         let row = &mut self.workers[worker as usize];
         if idle {

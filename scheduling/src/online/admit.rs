@@ -1,4 +1,4 @@
-//! Which jobs are taken, and how they begin.
+//! Admission of jobs, and their first steps.
 
 use fdn_core::Millis;
 
@@ -38,7 +38,7 @@ impl<W: Work> Online<W> {
         })
     }
 
-    /// What keeps a task of a job from a cluster, even if nothing else ran there.
+    /// What excludes a task of a job from a cluster even if nothing else ran there; `None` if nothing does.
     pub(super) fn exclusion(
         &self,
         work: &W,
@@ -78,7 +78,7 @@ impl<W: Work> Online<W> {
         }
     }
 
-    /// Whether a container of a job may be bound to a cluster, resources left aside that others hold.
+    /// Whether a container of a job may be bound to a cluster, apart from resources that others hold.
     pub(super) fn is_usable(&self, job: &Job<W>, task: TaskIndex, p: usize) -> bool {
         let lane = &self.lanes[p];
         let demand = &job.dag().task(task).demand;
@@ -90,13 +90,13 @@ impl<W: Work> Online<W> {
             && self.time(job, task, p).is_finite()
     }
 
-    /// How long a container takes from its beginning, in ms.
+    /// The full run time of a container on a cluster, in ms.
     pub(super) fn time(&self, job: &Job<W>, task: TaskIndex, p: usize) -> f64 {
         let speed = self.lanes[p].speed;
         job.work().time(task, ClusterIndex::new(p), speed).get()
     }
 
-    /// What orders containers of one cluster by their time, and stays when the cluster's speed changes.
+    /// The key by which containers of one cluster are compared in run time; it does not depend on the cluster's speed.
     pub(super) fn weight(&self, job: &Job<W>, task: TaskIndex, p: usize) -> f64 {
         if job.work().follows_speed() {
             job.tasks[task.get()].size
@@ -134,7 +134,7 @@ impl<W: Work> Online<W> {
         }
     }
 
-    /// The job's first container is bound.
+    /// Handles the binding of the job's first container: the job becomes active.
     pub(super) fn activate(&mut self, now: Millis, place: u32, actions: &mut Vec<Action>) {
         let job = &mut self.jobs[place as usize];
         job.state = State::Active;

@@ -1,4 +1,4 @@
-//! Which cluster a container goes to, once its parents are done.
+//! The choice of a cluster for a container whose parents are done (late binding).
 
 use fdn_core::Millis;
 
@@ -10,7 +10,7 @@ use crate::dag::{TaskIndex, Transfer};
 use crate::place::{ClusterIndex, Hold};
 
 impl<W: Work> Online<W> {
-    /// Binds a container whose parents are done, or keeps it until some cluster can take it.
+    /// Binds a container whose parents are done, or keeps it as stranded until some cluster can take it.
     pub(super) fn bind_or_strand(
         &mut self,
         now: Millis,
@@ -65,7 +65,7 @@ impl<W: Work> Online<W> {
         true
     }
 
-    /// Finds when a container's data is on each cluster, and the cluster where all of it is, if there is one.
+    /// Computes when a container's data arrives on each cluster; returns the cluster that already has all of it, if there is one.
     fn find_ready(&mut self, now: Millis, place: u32, task: TaskIndex) -> Option<usize> {
         let Self {
             jobs,
@@ -78,7 +78,7 @@ impl<W: Work> Online<W> {
         let job = &jobs[place as usize];
         ready.clear();
         if task == job.dag().entry() {
-            // Sent again if the cluster to which it was sent is lost.
+            // The request is sent again if the cluster to which it was sent is lost.
             let again = job.tasks[task.get()].attempt > 0;
             let sent = if again { now } else { job.arrived };
             ready.extend(job.distance.iter().map(|d| sent.get() + d));
@@ -134,7 +134,7 @@ impl<W: Work> Online<W> {
         }
     }
 
-    /// When a cluster is expected to finish a container, with the way back for exits if that counts.
+    /// The expected finish of a container on a cluster, in ms, with the way back for exits if the settings count that.
     fn finish(&self, now: Millis, job: &Job<W>, task: TaskIndex, p: usize) -> f64 {
         let lane = &self.lanes[p];
         let slot = now.get() + lane.wait(now, lane.pending());
@@ -146,8 +146,8 @@ impl<W: Work> Online<W> {
         }
     }
 
-    /// Finds which clusters may take a container: it fits there by itself, its data gets there, and if its job holds resources
-    /// to the end they are kept for it there, or free, or can be made so by its job.
+    /// Finds the clusters that may take a container: its demand fits the cluster, its data can get there, and, if resources are held
+    /// until the job ends, they are reserved for it there, or free, or can be freed by moving its own job's claims.
     fn find_open(&mut self, place: u32, task: TaskIndex) {
         self.open.clear();
         for p in 0..self.lanes.len() {
@@ -167,7 +167,7 @@ impl<W: Work> Online<W> {
     }
 }
 
-/// The cluster with the least key, the first of equals.
+/// The cluster with the least key, ties by the smaller index; `None` if there is no cluster.
 fn least(clusters: impl Iterator<Item = usize>, key: impl Fn(usize) -> f64) -> Option<usize> {
     clusters
         .map(|p| (Millis::new(key(p)), p))
@@ -175,7 +175,7 @@ fn least(clusters: impl Iterator<Item = usize>, key: impl Fn(usize) -> f64) -> O
         .map(|(_, p)| p)
 }
 
-/// `omega` from a link's latency and time per byte, or as fixed.
+/// `omega`, in ms: fixed, or from a link's latency and time per byte.
 pub(super) fn transfer_time(transfer: Transfer, latency: f64, per_byte: f64) -> f64 {
     match transfer {
         Transfer::Fixed(time) => time.get(),

@@ -1,4 +1,4 @@
-//! What starts when a slot is free, and what is paused for it.
+//! What starts when a slot is free, and what is pre-empted for it.
 
 use fdn_core::Millis;
 
@@ -10,18 +10,18 @@ use super::settings::Order;
 use crate::dag::TaskIndex;
 use crate::place::{Availability, ClusterIndex, Hold};
 
-/// What starts next.
+/// The container that starts next.
 #[derive(Clone, Copy, Debug)]
 struct Next {
     place: u32,
     task: TaskIndex,
-    /// Because its job has waited too long.
+    /// Whether it is served out of order because its job has waited too long.
     out_of_order: bool,
 }
 
 impl<W: Work> Online<W> {
-    /// Starts containers of a cluster's queue as long as there are slots. One that lacks resources holds up those behind
-    /// it, so that it is not passed over for ever by smaller ones.
+    /// Starts containers of a cluster's queue while there are slots. One that lacks resources blocks those behind it, so that smaller
+    /// ones cannot overtake it for ever.
     pub(super) fn dispatch(&mut self, now: Millis, p: usize, actions: &mut Vec<Action>) {
         if self.lanes[p].availability == Availability::Down {
             return;
@@ -38,8 +38,8 @@ impl<W: Work> Online<W> {
         }
     }
 
-    /// What starts next: the first of the queue or a paused container, whichever is first in order. While the resources
-    /// are not there for the first, paused ones go on, because they hold what it waits for.
+    /// The container that starts next: the head of the queue or of the pre-empted ones, whichever is first in order. While resources
+    /// are lacking for the head of the queue, pre-empted ones resume, because they hold what it waits for.
     fn next(&self, now: Millis, p: usize) -> Option<Next> {
         let lane = &self.lanes[p];
         let next = |(place, task)| Next {
@@ -60,8 +60,8 @@ impl<W: Work> Online<W> {
         }
     }
 
-    /// The first container of the job that has waited longest, if that is too long, it is not its turn anyway, and the
-    /// cluster has saved up for it.
+    /// The first container of the job that has waited longest, if that exceeds the threshold, it is not its turn anyway, and the
+    /// cluster has credit for it.
     fn starved(&self, now: Millis, p: usize, first: u32) -> Option<Next> {
         let lane = &self.lanes[p];
         let rule = self.settings.starvation.filter(|_| lane.has_credit())?;
@@ -74,8 +74,8 @@ impl<W: Work> Online<W> {
         })
     }
 
-    /// The running container that gives its slot to the next: the one with least to run, if that is less than the next has.
-    /// One that should have ended already is left alone.
+    /// The running container that is pre-empted for the next one: the one with least left to run, if that is less than the next has.
+    /// One past its expected end is left alone.
     fn yields(&self, now: Millis, p: usize, next: Next) -> Option<(u32, TaskIndex)> {
         if self.settings.order != Order::LongestRemaining {
             return None;
@@ -95,8 +95,8 @@ impl<W: Work> Online<W> {
             })
     }
 
-    /// The share of a running container's work that is left, and how long all of it takes. The same figures serve to compare
-    /// it and to queue it: were they to differ by rounding, two containers could take turns for ever.
+    /// The fraction of a running container's work that is left, and its full run time. The same numbers serve to compare and to queue
+    /// it: if they differed by rounding, two containers could pre-empt each other for ever.
     fn left(&self, now: Millis, place: u32, task: TaskIndex) -> (f64, f64) {
         let job = &self.jobs[place as usize];
         let state = &job.tasks[task.get()];
@@ -110,7 +110,7 @@ impl<W: Work> Online<W> {
         (left.clamp(0.0, 1.0), time)
     }
 
-    /// Whether the resources are there, which a job that holds its own to the end has been sure of since it was bound.
+    /// Whether the resources of a container are free; under [`Hold::Job`] they were reserved when it was bound.
     fn may_hold(&self, p: usize, next: Next) -> bool {
         let job = &self.jobs[next.place as usize];
         self.settings.hold == Hold::Job

@@ -1,12 +1,12 @@
 //! A binary heap of small numbers with keys that may change: smallest key first, ties by the smaller number.
 //!
-//! Each number is in the heap at most once; where it stands is looked up in a table, so that a change of its key costs
-//! O(log n) and no search. Memory: O(largest number + 1), kept when the heap empties.
+//! Each number is in the heap at most once; a table holds its position, so that changing its key costs O(log n) without a search. Memory:
+//! O(largest number + 1), kept when the heap empties.
 
-/// Not in the heap.
+/// Stored as the position of a number that is not in the heap.
 const ABSENT: u32 = u32::MAX;
 
-/// The heap.
+/// The heap: see the module.
 #[derive(Clone, Debug)]
 pub(super) struct IndexedHeap<K> {
     items: Vec<(K, u32)>,
@@ -28,7 +28,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         self.items.first().copied()
     }
 
-    /// Puts a number in, or changes its key.
+    /// Inserts a number, or changes its key.
     pub(super) fn set(&mut self, number: u32, key: K) {
         let wanted = number as usize + 1;
         if self.place.len() < wanted {
@@ -47,7 +47,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         self.settle(at);
     }
 
-    /// Takes a number out, if it is in.
+    /// Removes a number if it is present.
     pub(super) fn remove(&mut self, number: u32) {
         let Some(at) = self.place.get(number as usize).copied() else {
             return;
@@ -66,14 +66,14 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         }
     }
 
-    /// Takes everything out.
+    /// Removes all numbers.
     pub(super) fn clear(&mut self) {
         for (_, number) in self.items.drain(..) {
             self.place[number as usize] = ABSENT;
         }
     }
 
-    /// Moves one item to where it belongs.
+    /// Restores the heap order at one position.
     fn settle(&mut self, mut at: usize) {
         let item = self.items[at];
         while at > 0 && item < self.items[(at - 1) / 2] {

@@ -1,11 +1,11 @@
 //! Resources that a job holds until it ends ([`Hold::Job`]).
 //!
-//! Containers are bound one after the other, and what one holds is not given back before the last is done. Two jobs of which
-//! each waits for what the other holds would wait for ever. So a job is only begun when something is kept for each of its
-//! containers: its claim, on the cluster that is fastest for it among those with room. A container may be bound elsewhere if there
-//! is room that nobody claims, or that is claimed for containers of its own job which can go elsewhere; its claim moves with it,
-//! and so do theirs. Jobs for which nothing can be kept now wait, in order of arrival.
-//! Whether claims exist is a packing problem; each container in turn takes the fastest cluster with room, which may miss one.
+//! Containers are bound one after the other, and what one holds is not released before the last is done. Two jobs, each waiting for what
+//! the other holds, would deadlock. So a job begins only when resources are reserved for each of its containers: its claim, on the
+//! cluster that is fastest for it among those with room. A container may be bound elsewhere if resources there are unclaimed, or claimed
+//! for containers of its own job that can go elsewhere; its claim moves with it, and so do theirs. Jobs whose claims cannot be reserved
+//! now wait, in order of arrival. Whether all claims fit is a packing problem; each container in turn takes the fastest cluster with
+//! room, which may miss a solution.
 
 use fdn_core::{Millis, Resources};
 
@@ -16,7 +16,7 @@ use crate::dag::TaskIndex;
 use crate::place::{Exclusion, Hold, Infeasible};
 
 impl<W: Work> Online<W> {
-    /// Begins the jobs for which resources can be kept.
+    /// Begins the waiting jobs whose resources can be reserved now.
     pub(super) fn admit_held(&mut self, now: Millis, actions: &mut Vec<Action>) {
         while let Some(place) = self.held.front().copied() {
             if !self.claim_all(place) {
@@ -27,7 +27,7 @@ impl<W: Work> Online<W> {
         }
     }
 
-    /// Whether something could be kept for each container of a job if nothing else ran.
+    /// Checks whether resources for each container of a job could be reserved if nothing else ran.
     pub(super) fn could_claim_all(&mut self, place: u32) -> Result<(), Infeasible> {
         let mut room = std::mem::take(&mut self.room);
         room.clear();
@@ -56,7 +56,7 @@ impl<W: Work> Online<W> {
         result
     }
 
-    /// Keeps room for every container of a job, or for none.
+    /// Reserves resources for every container of a job, or for none.
     fn claim_all(&mut self, place: u32) -> bool {
         let mut room = std::mem::take(&mut self.room);
         room.clear();
@@ -79,7 +79,7 @@ impl<W: Work> Online<W> {
         }
     }
 
-    /// Finds a claim for every container in turn, or the first for which there is no room left.
+    /// Finds a claim for every container in turn; fails with the first one for which no cluster has room.
     pub(super) fn find_claims(
         &mut self,
         place: u32,
@@ -96,7 +96,7 @@ impl<W: Work> Online<W> {
         Ok(())
     }
 
-    /// The cluster that is fastest for a container among those with room.
+    /// The cluster that is fastest for a container among those with room for it.
     fn fastest(&self, place: u32, task: TaskIndex, room: &[Resources]) -> Option<usize> {
         let job = &self.jobs[place as usize];
         let demand = &job.dag().task(task).demand;
@@ -107,8 +107,8 @@ impl<W: Work> Online<W> {
             .map(|(_, p)| p)
     }
 
-    /// Whether a container may be bound to a cluster if what is claimed for others of its job moves out of the way; with
-    /// `really`, it does, and the container's claim is on that cluster.
+    /// Whether a container may be bound to a cluster if claims for others of its job are moved; with `really`, they are moved, and
+    /// the container's claim is on that cluster.
     pub(super) fn make_way(&mut self, place: u32, task: TaskIndex, p: usize, really: bool) -> bool {
         let mut room = std::mem::take(&mut self.room);
         let mut moved = std::mem::take(&mut self.moved_claims);
@@ -168,7 +168,7 @@ impl<W: Work> Online<W> {
         true
     }
 
-    /// Moves a container's claim to where it is bound.
+    /// Moves a container's claim to the cluster to which it is bound.
     pub(super) fn claim(&mut self, place: u32, task: TaskIndex, p: usize) {
         let job = &mut self.jobs[place as usize];
         let claim = job.tasks[task.get()].claim;
@@ -189,7 +189,7 @@ impl<W: Work> Online<W> {
         lane.free = lane.free.checked_sub(&demand).unwrap_or_default();
     }
 
-    /// Gives everything back that a job holds.
+    /// Releases all claims of a job.
     pub(super) fn drop_claims(&mut self, place: u32) {
         let job = &mut self.jobs[place as usize];
         for at in 0..job.tasks.len() {
@@ -200,7 +200,7 @@ impl<W: Work> Online<W> {
         }
     }
 
-    /// There is more room than before: for what lost its claim, for what fits nowhere, then for jobs that wait.
+    /// Uses released resources: for stranded containers, then for containers that lost their claims, then for waiting jobs.
     pub(super) fn use_room(&mut self, now: Millis, actions: &mut Vec<Action>) {
         self.retry_stranded(now, actions);
         if self.settings.hold == Hold::Job && self.claim_again() {
@@ -208,7 +208,7 @@ impl<W: Work> Online<W> {
         }
     }
 
-    /// Keeps room for containers that have lost their claims, in order of arrival; whether all have one.
+    /// Reserves resources for containers that have lost their claims, in order of arrival; true if all have one.
     pub(super) fn claim_again(&mut self) -> bool {
         if !self.claims_lost {
             return true;

@@ -1,4 +1,4 @@
-//! Jobs as the state machine keeps them.
+//! Jobs as stored by the state machine.
 
 use fdn_core::Millis;
 
@@ -6,20 +6,20 @@ use super::message::{JobRef, RunRef};
 use crate::dag::{Dag, TaskIndex};
 use crate::place::{ClusterIndex, Problem, Speed};
 
-/// What a job consists of and how long it takes.
+/// A job's tasks and their run times.
 ///
-/// Whatever is given for the same task, cluster and speed must always be the same.
+/// The functions must be pure: the same arguments always give the same result.
 pub trait Work {
-    /// The tasks and what passes between them.
+    /// The tasks and the data between them.
     fn dag(&self) -> &Dag;
 
-    /// How long a task takes on a cluster that works at `speed`; infinity where it cannot run.
+    /// The run time of a task on a cluster that works at `speed`; infinity where it cannot run. By default the task's work over `speed`.
     fn time(&self, task: TaskIndex, cluster: ClusterIndex, speed: Speed) -> Millis {
         let _ = cluster;
         speed.time(self.dag().task(task).work)
     }
 
-    /// Whether times follow from speeds; if so, a cluster that is a million times slower than the fastest counts as absent.
+    /// Whether run times depend on speeds only; if so, a cluster more than a million times slower than the fastest takes no part.
     fn follows_speed(&self) -> bool {
         true
     }
@@ -59,7 +59,7 @@ impl Work for Dag {
     }
 }
 
-/// Times are the problem's; speeds do not change them.
+/// Run times are the problem's; changes of a cluster's speed do not affect them.
 impl Work for Problem<'_> {
     fn dag(&self) -> &Dag {
         (*self).dag()
@@ -74,7 +74,7 @@ impl Work for Problem<'_> {
     }
 }
 
-/// How far a container is.
+/// The state of a container.
 ///
 /// | from | to | when |
 /// | --- | --- | --- |
@@ -104,59 +104,59 @@ impl Phase {
     }
 }
 
-/// One container.
+/// The state of one task's container. Times are in ms.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Task {
     pub(super) phase: Phase,
-    /// Parents that are not done.
+    /// The number of parents that are not done.
     pub(super) waiting: u32,
     pub(super) attempt: u32,
-    /// Once bound.
+    /// Valid once bound.
     pub(super) cluster: usize,
-    /// While running.
+    /// Valid while running.
     pub(super) slot: u32,
-    /// While running: since when.
+    /// Valid while running: the start of this run.
     pub(super) started: f64,
-    /// Once done: when.
+    /// Valid once done.
     pub(super) finish: f64,
-    /// The share of its work that is left, less than all once it was pre-empted.
+    /// The fraction of its work that is left; below 1 once it was pre-empted.
     pub(super) left: f64,
-    /// Whether it holds its resources until it ends.
+    /// Whether it holds resources until it ends.
     pub(super) holds: bool,
-    /// Where resources are kept for it until its job ends.
+    /// The cluster on which resources are reserved for it until its job ends.
     pub(super) claim: Option<usize>,
-    /// `delta(c)`, or its mean time where times do not follow from speeds.
+    /// `delta(c)`, or its mean run time where run times do not follow from speeds.
     pub(super) size: f64,
 }
 
-/// What a place holds.
+/// The state of a place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum State {
-    /// No job.
+    /// It holds no job.
     #[default]
     Vacant,
-    /// A job that waits until its resources can be kept for it.
+    /// Its job waits until resources can be reserved for it.
     Held,
-    /// A job under way.
+    /// Its job is in progress.
     Active,
 }
 
-/// A place for a job, with buffers that serve one job after the other.
+/// A place for a job, with buffers that are reused from job to job.
 #[derive(Debug)]
 pub(super) struct Job<W> {
     pub(super) state: State,
     pub(super) work: Option<W>,
     pub(super) generation: u32,
-    /// Counts jobs as they arrived.
+    /// The job's sequence number by arrival.
     pub(super) arrival: u64,
     pub(super) arrived: Millis,
     pub(super) distance: Vec<f64>,
     pub(super) tasks: Vec<Task>,
-    /// Formula (6), if the order goes by it.
+    /// The priorities of formula (6), if the order uses them.
     pub(super) scores: Vec<Millis>,
-    /// Tasks that are not done.
+    /// The number of tasks that are not done.
     pub(super) unfinished: usize,
-    /// Their work.
+    /// The work of those tasks, in units of [`Task::size`].
     pub(super) remaining: f64,
 }
 
@@ -203,7 +203,7 @@ impl<W: Work> Job<W> {
         }
     }
 
-    /// Fills the place; `size` says how much work a task is.
+    /// Fills the place with a job; `size` gives the work of a task.
     pub(super) fn begin(
         &mut self,
         now: Millis,

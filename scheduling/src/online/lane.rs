@@ -1,4 +1,4 @@
-//! One cluster as the state machine keeps it: slots, resources, queue, and how much work is bound there.
+//! One cluster as stored by the state machine: slots, resources, queue, and the work bound to it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,43 +10,43 @@ use super::settings::Starvation;
 use crate::dag::TaskIndex;
 use crate::place::{Availability, Cluster, Hold, Speed};
 
-/// What a slot does.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slot {
-    /// Nothing.
+    /// It is idle.
     Idle,
-    /// Something that was there before the first job.
+    /// It runs work from before the first job, which holds these resources.
     Foreign(Resources),
-    /// A container.
+    /// It runs the container of a job (by place) and task.
     Busy(u32, TaskIndex),
 }
 
-/// One cluster.
+/// The state of one cluster.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) id: ClusterId,
     pub(super) speed: Speed,
     pub(super) availability: Availability,
-    /// So much slower than the fastest that it counts as absent.
+    /// Whether it is so much slower than the fastest that it takes no part.
     pub(super) slow: bool,
     pub(super) capacity: Resources,
     pub(super) largest: Resources,
-    /// What no container holds and no job has claimed, if nothing else were there.
+    /// What is free when nothing foreign is counted: not held by a container and not claimed by a job.
     pub(super) free: Resources,
-    /// What is held by what was there before the first job; it may not run all at once, and together be more than there is.
+    /// What work from before the first job holds; summed over all of it, which may not run at one time, so it can exceed the capacity.
     foreign: Resources,
     pub(super) queue: Queue,
-    /// Paused containers, which hold their resources.
+    /// Pre-empted containers, which keep their resources.
     pub(super) paused: Queue,
-    /// Time of the containers that are bound here and do not run, in ms.
+    /// The run time of the containers that are bound here and not running, in ms.
     pending: f64,
     pending_count: usize,
     slots: Vec<Slot>,
-    /// Idle slots, by since when.
+    /// Idle slots, by the time since when they are.
     idle: BinaryHeap<Reverse<(Millis, u32)>>,
-    /// Busy slots by when they are expected to be free.
+    /// Busy slots, by the time when they are expected to be free.
     busy: Vec<(Millis, u32)>,
-    /// Work saved up for jobs that waited too long, in ms.
+    /// The credit for serving jobs out of order, in ms of work.
     credit: f64,
 }
 
@@ -73,7 +73,7 @@ impl Lane {
         };
         for (slot, available, held) in cluster.slots.busy_until() {
             if available > Millis::ZERO {
-                // Held per job, it is not in what is free to begin with.
+                // Under Hold::Job it is already excluded from what is free.
                 let held = match hold {
                     Hold::Task => held,
                     Hold::Job => Resources::default(),
@@ -88,7 +88,7 @@ impl Lane {
         lane
     }
 
-    /// Whether new work may come here.
+    /// Whether the cluster accepts new work and has slots.
     pub(super) fn is_open(&self) -> bool {
         self.availability == Availability::Up && !self.slots.is_empty()
     }
@@ -97,7 +97,7 @@ impl Lane {
         !self.idle.is_empty()
     }
 
-    /// What is free at this moment.
+    /// The resources free at this moment.
     pub(super) const fn room(&self) -> Resources {
         let (free, taken) = (&self.free, &self.foreign);
         Resources {
@@ -107,7 +107,7 @@ impl Lane {
         }
     }
 
-    /// A slot that was taken from the beginning is free.
+    /// Frees a slot that was busy from the beginning.
     pub(super) fn vacate_foreign(&mut self, now: Millis, slot: u32, held: &Resources) {
         self.foreign = self.foreign.checked_sub(held).unwrap_or_default();
         self.vacate(now, slot);
@@ -117,23 +117,23 @@ impl Lane {
         self.slots.get(slot as usize).copied()
     }
 
-    /// The busy slots with when they are expected to be free, that first.
+    /// The busy slots, by the time when they are expected to be free.
     pub(super) fn busy(&self) -> &[(Millis, u32)] {
         &self.busy
     }
 
-    /// Time of the containers that are bound here and do not run, in ms.
+    /// The run time of the containers that are bound here and not running, in ms.
     pub(super) const fn pending(&self) -> f64 {
         self.pending
     }
 
-    /// A container that takes `time` is bound here and waits.
+    /// Adds a container that is bound here and waits.
     pub(super) fn add_pending(&mut self, time: f64) {
         self.pending += time;
         self.pending_count += 1;
     }
 
-    /// It starts, or is gone. Nothing pending is exactly no time, so rounding cannot pile up.
+    /// Removes a container that starts or is gone. With none left the sum is reset to zero, so that rounding errors do not accumulate.
     pub(super) fn remove_pending(&mut self, time: f64) {
         self.pending_count = self.pending_count.saturating_sub(1);
         self.pending = if self.pending_count == 0 {
@@ -143,14 +143,14 @@ impl Lane {
         };
     }
 
-    /// Time of the containers that are bound here and not done, as far as they have not run, in ms. O(k).
+    /// The remaining run time of the containers that are bound here and not done, in ms. O(k).
     pub(super) fn backlog(&self, now: Millis) -> f64 {
         let running = self.busy.iter().map(|(until, _)| until.get() - now.get());
         self.pending + running.map(|left| left.max(0.0)).sum::<f64>()
     }
 
-    /// How long from `now` until a slot has come to what is behind `ahead` ms of work: the level to which that work fills
-    /// the slots, each from when it is expected to be free. O(k).
+    /// The wait from `now`, in ms, for work that comes after `ahead` ms of other work: the level to which that work fills the slots,
+    /// each from the time when it is expected to be free. O(k).
     pub(super) fn wait(&self, now: Millis, ahead: f64) -> f64 {
         let mut slots = self.idle.len() as f64;
         let mut busy = 0.0;
@@ -165,7 +165,7 @@ impl Lane {
         (ahead + busy) / slots
     }
 
-    /// Takes the slot that has been idle longest.
+    /// Occupies the slot that has been idle longest; `None` if none is idle.
     pub(super) fn occupy(&mut self, job: u32, task: TaskIndex, until: Millis) -> Option<u32> {
         let Reverse((_, slot)) = self.idle.pop()?;
         self.slots[slot as usize] = Slot::Busy(job, task);
@@ -173,14 +173,14 @@ impl Lane {
         Some(slot)
     }
 
-    /// Gives a busy slot back.
+    /// Frees a busy slot.
     pub(super) fn vacate(&mut self, now: Millis, slot: u32) {
         self.busy.retain(|(_, busy)| *busy != slot);
         self.slots[slot as usize] = Slot::Idle;
         self.idle.push(Reverse((now, slot)));
     }
 
-    /// Everything that ran or waited here is gone.
+    /// Removes everything that ran or waited here.
     pub(super) fn empty(&mut self, now: Millis) {
         self.busy.clear();
         self.idle.clear();
@@ -194,24 +194,24 @@ impl Lane {
         (self.free, self.foreign) = (self.capacity, Resources::default());
     }
 
-    /// Forgets what is pending, to be counted again.
+    /// Resets the pending time, to be summed again.
     pub(super) fn reset_pending(&mut self) {
         (self.pending, self.pending_count) = (0.0, 0);
     }
 
-    /// A running container is expected to end at another time.
+    /// Changes when a running container is expected to end.
     pub(super) fn expect(&mut self, slot: u32, until: Millis) {
         self.busy.retain(|(_, busy)| *busy != slot);
         self.insert_busy(until, slot);
     }
 
-    /// Whether the oldest job may go first now.
+    /// Whether the credit allows serving the oldest job out of order.
     pub(super) fn has_credit(&self) -> bool {
         self.credit > 0.0
     }
 
-    /// A container that takes `time` starts, out of order or not. Saves up at most the share of what all slots do in
-    /// the time after which a job may go first.
+    /// Books the start of a container that takes `time`, in or out of order. The credit is capped at the share of what all slots do
+    /// within the threshold.
     pub(super) fn account(&mut self, rule: &Starvation, time: f64, out_of_order: bool) {
         let most = rule.share() * rule.after().get() * self.slots.len() as f64;
         self.credit += rule.share() * time;
@@ -246,7 +246,7 @@ mod tests {
         for until in [104.0, 110.0] {
             lane.occupy(0, TaskIndex::new(0), Millis::new(until));
         }
-        // One idle slot takes 4, then two share the next 12, then three.
+        // One idle slot takes the first 4 ms, then two share the next 12, then three.
         let expected = [
             (0.0, 0.0),
             (3.0, 3.0),
@@ -260,7 +260,7 @@ mod tests {
         }
         lane.occupy(0, TaskIndex::new(0), Millis::new(101.0));
         assert_eq!(wait(&lane, 0.0), 1.0);
-        // What is late is expected any moment.
+        // A container past its expected end is expected to end now.
         assert_eq!(lane.wait(Millis::new(102.0), 0.0), 0.0);
     }
 
@@ -307,7 +307,7 @@ mod tests {
         for _ in 0..10 {
             lane.account(&rule, 10.0, false);
         }
-        // Half of what one slot does in 10 ms is saved, not of all 100 ms: 5, then 5 + 3 - 6, then 2 + 3 - 6.
+        // The credit is capped at half of what one slot does in 10 ms, i.e. 5, not of all 100 ms; then 5 + 3 - 6, then 2 + 3 - 6.
         lane.account(&rule, 6.0, true);
         assert!(lane.has_credit());
         lane.account(&rule, 6.0, true);

@@ -1,7 +1,7 @@
-//! Clusters that come, go and change.
+//! Clusters that are lost, drained, return or change their speed.
 //!
-//! What was bound to a cluster that is lost is bound anew: running containers begin again, because what they had done is gone.
-//! What has finished is not run again: outputs are kept by the network, not by the cluster that made them.
+//! Containers bound to a lost cluster are bound anew; running ones start over, because their progress is gone. Finished ones are not run
+//! again: outputs are kept by the network, not by the cluster that produced them.
 
 use fdn_core::Millis;
 
@@ -61,7 +61,7 @@ impl<W: Work> Online<W> {
         true
     }
 
-    /// What is not bound yet gives up its claims on a cluster.
+    /// Drops the claims on a cluster of containers that are not bound yet.
     fn leave(&mut self, p: usize) {
         for job in self
             .jobs
@@ -88,7 +88,7 @@ impl<W: Work> Online<W> {
         changed
     }
 
-    /// Whether the cluster exists and was in another state.
+    /// Changes a cluster's availability; false if there is no such cluster or nothing changes.
     fn change(&mut self, p: usize, availability: Availability) -> bool {
         match self.lanes.get_mut(p) {
             Some(lane) if lane.availability != availability => {
@@ -118,7 +118,7 @@ impl<W: Work> Online<W> {
         true
     }
 
-    /// Notes what running containers have done at the speed so far.
+    /// Accounts for the progress of running containers at the speed so far.
     fn note_progress(&mut self, now: Millis, p: usize) {
         for place in 0..self.jobs.len() {
             for at in 0..self.begun(place) {
@@ -137,7 +137,7 @@ impl<W: Work> Online<W> {
         }
     }
 
-    /// Counts anew what waits at a cluster and when what runs there will end.
+    /// Recomputes the pending time of a cluster and the expected ends of what runs there.
     fn expect_again(&mut self, now: Millis, p: usize) {
         self.lanes[p].reset_pending();
         for place in 0..self.jobs.len() {
@@ -165,7 +165,7 @@ impl<W: Work> Online<W> {
         }
     }
 
-    /// Binds what fitted nowhere and fits now.
+    /// Binds the stranded containers that fit somewhere now.
     pub(super) fn retry_stranded(&mut self, now: Millis, actions: &mut Vec<Action>) {
         std::mem::swap(&mut self.stranded, &mut self.moved);
         self.stranded.clear();

@@ -1,4 +1,4 @@
-//! The state machine: what is kept, how jobs enter and leave, and what each event does.
+//! The state machine: its state, how jobs enter and leave, and how each event is handled.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use super::settings::Settings;
 use crate::dag::TaskIndex;
 use crate::place::{Cluster, Hold, Network, ProblemError, SLOWEST_RATIO};
 
-/// Places the jobs of many users while they arrive. See the module.
+/// Places the jobs of many users as they arrive and run. See the module.
 #[derive(Debug)]
 pub struct Online<W> {
     pub(super) settings: Settings,
@@ -19,38 +19,38 @@ pub struct Online<W> {
     pub(super) lanes: Vec<Lane>,
     pub(super) jobs: Vec<Job<W>>,
     pub(super) vacant: Vec<u32>,
-    /// Jobs that wait until resources can be kept for them, in the order of their arrival.
+    /// Jobs that wait until resources can be reserved for them, in the order of arrival.
     pub(super) held: VecDeque<u32>,
-    /// Containers that could start and fit nowhere, by their jobs' arrival.
+    /// Containers that are ready and fit nowhere, by their jobs' arrival.
     pub(super) stranded: Vec<(u64, u32, TaskIndex)>,
-    /// Jobs so far.
+    /// The number of jobs accepted so far.
     pub(super) arrivals: u64,
-    /// Entries into queues so far.
+    /// The number of entries into queues so far.
     pub(super) entries: u64,
-    /// Whose turn it is, of the clusters one after the other.
+    /// The next cluster of [`super::Choice::RoundRobin`].
     pub(super) turn: usize,
     pub(super) under_way: usize,
     pub(super) tasks: usize,
-    /// Of the container that is being bound: when its data is on each cluster.
+    /// Of the container being bound: when its data arrives on each cluster, in ms.
     pub(super) ready: Vec<f64>,
-    /// Whether some container of a job that holds its resources to the end has none kept.
+    /// Whether some container has lost its claim ([`Hold::Job`]).
     pub(super) claims_lost: bool,
-    /// Buffers.
+    /// Buffers for sets of containers.
     pub(super) children: Vec<TaskIndex>,
     pub(super) moved: Vec<(u64, u32, TaskIndex)>,
     pub(super) room: Vec<Resources>,
     pub(super) moved_claims: Vec<(TaskIndex, usize)>,
-    /// Of the container that is being bound: which clusters may take it.
+    /// Of the container being bound: which clusters may take it.
     pub(super) open: Vec<bool>,
-    /// Clusters where something may start.
+    /// Clusters on which something may start now.
     pub(super) touched: Vec<usize>,
 }
 
 impl<W: Work> Online<W> {
-    /// Clusters as they are, joined by a network. Slots that are busy until some time are so until [`Event::SlotFreed`].
+    /// A state machine for `clusters` joined by a network. Slots that are busy at the beginning stay so until [`Event::SlotFreed`].
     ///
     /// # Errors
-    /// When the network joins another number of clusters.
+    /// When the network has another number of clusters.
     pub fn new(
         settings: Settings,
         clusters: &[Cluster],
@@ -92,28 +92,28 @@ impl<W: Work> Online<W> {
         Ok(machine)
     }
 
-    /// Jobs that are not done.
+    /// The number of jobs that are not done.
     #[must_use]
     pub const fn jobs(&self) -> usize {
         self.under_way
     }
 
-    /// Containers that could start and fit nowhere at present.
+    /// The number of containers that are ready and fit nowhere at present.
     #[must_use]
     pub const fn stranded(&self) -> usize {
         self.stranded.len()
     }
 
-    /// Jobs that wait until resources can be kept for all their containers.
+    /// The number of jobs that wait until resources can be reserved for all their containers.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// A user, `distance` from each cluster, has sent a job. It is taken whole or not at all.
+    /// Accepts a job from a user at `distance` (one way, by cluster), completely or not at all.
     ///
     /// # Errors
-    /// When too much is under way, or a container fits nowhere even if nothing else ran.
+    /// When a bound would be exceeded, or a container fits nowhere even if nothing else ran.
     pub fn arrive(
         &mut self,
         now: Millis,
@@ -146,7 +146,7 @@ impl<W: Work> Online<W> {
         Ok(self.jobs[place as usize].job_ref(place))
     }
 
-    /// Something has happened; what is to be done is appended to `actions`.
+    /// Handles an event; the resulting actions are appended to `actions`.
     pub fn apply(&mut self, now: Millis, event: Event, actions: &mut Vec<Action>) -> Handled {
         let applied = match event {
             Event::Delivered(run) => self.delivered(now, run, actions),
@@ -168,20 +168,20 @@ impl<W: Work> Online<W> {
         }
     }
 
-    /// The place of a job that is still under way.
+    /// The place of a job; `None` if it is no longer in progress.
     pub(super) fn place(&self, job: JobRef) -> Option<u32> {
         let kept = self.jobs.get(job.place())?;
         (kept.generation == job.generation && kept.state != State::Vacant).then_some(job.place)
     }
 
-    /// The place of a run's job, if the run is the present attempt and as far as said.
+    /// The place of a run's job, if the run is the present attempt and the container is in `phase`.
     pub(super) fn current(&self, run: RunRef, phase: Phase) -> Option<u32> {
         let place = self.place(run.job)?;
         let task = self.jobs[place as usize].tasks.get(run.task.get())?;
         (task.attempt == run.attempt && task.phase == phase).then_some(place)
     }
 
-    /// Starts what can start where something has changed.
+    /// Starts what can start on the clusters that have changed.
     fn dispatch_touched(&mut self, now: Millis, actions: &mut Vec<Action>) {
         self.touched.sort_unstable();
         self.touched.dedup();
@@ -191,7 +191,7 @@ impl<W: Work> Online<W> {
         self.touched.clear();
     }
 
-    /// Finds the clusters that are so much slower than the fastest that they count as absent.
+    /// Marks the clusters that are so much slower than the fastest that they take no part.
     pub(super) fn find_slow(&mut self) {
         let open = self.lanes.iter().filter(|lane| lane.is_open());
         let fastest = open.fold(0.0, |fastest: f64, lane| fastest.max(lane.speed.get()));

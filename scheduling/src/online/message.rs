@@ -1,4 +1,4 @@
-//! What goes into the state machine and what comes out.
+//! The events and actions of the state machine.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::settings::Limits;
 use crate::dag::TaskIndex;
 use crate::place::{ClusterIndex, Infeasible, ProblemError, Speed};
 
-/// A job under way. No other job ever has the same one, as long as fewer than 2^32 jobs pass through one place.
+/// A job in progress. References are unique as long as fewer than 2^32 jobs pass through one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobRef {
     pub(super) place: u32,
@@ -22,139 +22,139 @@ impl fmt::Display for JobRef {
 }
 
 impl JobRef {
-    /// Where the job is kept: smaller than the number of jobs that were ever under way at once.
+    /// The job's place: unique among the jobs in progress, and smaller than the largest number of them at any one time.
     #[must_use]
     pub const fn place(self) -> usize {
         self.place as usize
     }
 }
 
-/// One attempt at one container. Whenever a container is bound anew or pre-empted the attempt counts up, and what is still
-/// reported of the earlier one is ignored: that is why nothing counts twice.
+/// One attempt at one container. The attempt is incremented whenever a container is bound anew or pre-empted, and reports about earlier
+/// attempts are ignored, so that nothing counts twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunRef {
     /// The job.
     pub job: JobRef,
-    /// The container's task.
+    /// The container's task in the job's DAG.
     pub task: TaskIndex,
-    /// The attempt.
+    /// The attempt's number.
     pub attempt: u32,
 }
 
-/// What has happened.
+/// An event reported to the state machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event {
-    /// All data of a bound container is on its cluster.
+    /// All data of a bound container has arrived on its cluster.
     Delivered(RunRef),
     /// A container has finished.
     Finished(RunRef),
     /// A slot that was busy from the beginning is free.
     SlotFreed {
-        /// The cluster.
+        /// The slot's cluster.
         cluster: ClusterIndex,
-        /// The slot.
+        /// The slot's number.
         slot: u32,
     },
-    /// A cluster does not answer; what was bound there is bound anew.
+    /// A cluster does not respond; what was bound there is bound anew.
     Lost(ClusterIndex),
-    /// A cluster takes no new work; what is bound there runs.
+    /// A cluster accepts no new work; what is bound there still runs.
     Drained(ClusterIndex),
-    /// A cluster takes work again; one that was lost comes back empty.
+    /// A cluster accepts work again; one that was lost returns empty.
     Returned(ClusterIndex),
-    /// A cluster works faster or slower than before.
+    /// A cluster's speed has changed to this.
     SpeedChanged(ClusterIndex, Speed),
-    /// Nobody waits for a job any more.
+    /// A job is no longer wanted.
     Cancelled(JobRef),
 }
 
-/// Whether an event said anything new.
+/// Whether an event had an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handled {
-    /// It did.
+    /// It had.
     Applied,
-    /// It did not: it is of an attempt, a job or a state that is past.
+    /// It had not: it concerns an outdated attempt, job or state.
     Stale,
 }
 
-/// Where a container's data is when it is bound.
+/// Where a container's data is when the container is bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Input {
     /// On the cluster: the container is in its queue.
     Here,
-    /// On its way; [`Event::Delivered`] puts the container into the queue.
+    /// In transit, expected to arrive at this time; [`Event::Delivered`] puts the container into the queue.
     Expected(Millis),
 }
 
-/// What is to be done.
+/// An action for the caller to carry out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
     /// Send a container's data to a cluster.
     Bind {
         /// The attempt.
         run: RunRef,
-        /// The cluster.
+        /// The cluster to which the container is bound.
         cluster: ClusterIndex,
-        /// Where the data is.
+        /// Where the container's data is.
         input: Input,
     },
-    /// Start a container, or go on with it.
+    /// Start or resume a container.
     Start {
         /// The attempt.
         run: RunRef,
-        /// The cluster.
+        /// Its cluster.
         cluster: ClusterIndex,
-        /// The slot.
+        /// Its slot.
         slot: u32,
         /// When it is expected to finish.
         until: Millis,
     },
-    /// Pause a running container; it keeps its progress and its resources.
+    /// Pre-empt a running container; it keeps its progress and its resources.
     Preempt {
-        /// The attempt, which is over.
+        /// The attempt, which has ended.
         run: RunRef,
-        /// The cluster.
+        /// Its cluster.
         cluster: ClusterIndex,
-        /// The slot, which is free.
+        /// Its former slot, now free.
         slot: u32,
     },
-    /// Stop a running container of a job that was cancelled.
+    /// Stop a running container whose job was cancelled.
     Stop {
-        /// The attempt, which is over.
+        /// The attempt, which has ended.
         run: RunRef,
-        /// The cluster.
+        /// Its cluster.
         cluster: ClusterIndex,
-        /// The slot, which is free.
+        /// Its former slot, now free.
         slot: u32,
     },
-    /// No cluster can take a container that could start now. It is bound when one can.
+    /// Reports that no cluster can take a ready container at present; it is bound when one can.
     Strand {
-        /// The job.
+        /// The container's job.
         job: JobRef,
-        /// The task.
+        /// The container's task.
         task: TaskIndex,
     },
     /// All containers of a job have finished.
     Done(JobRef),
 }
 
-/// A job that is not taken.
+/// A job was not accepted.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// Too much is under way.
+    /// A bound would be exceeded.
     #[error("{jobs} jobs with {tasks} tasks are under way, {} jobs and {} tasks are allowed; try again later", limits.jobs, limits.tasks)]
     Full {
-        /// Jobs under way.
+        /// The number of jobs in progress.
         jobs: usize,
-        /// Their tasks.
+        /// The number of their tasks.
         tasks: usize,
-        /// How much may be.
+        /// The bounds.
         limits: Limits,
     },
-    /// The job does not belong to these clusters.
+    /// The job's tables do not match the clusters.
     #[error("the job is not consistent with the clusters")]
     Problem(#[from] ProblemError),
-    /// One of its containers fits nowhere, even if nothing else ran.
+    /// A container of the job fits nowhere, even if nothing else ran.
     #[error(transparent)]
     Infeasible(#[from] Infeasible),
 }

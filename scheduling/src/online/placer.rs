@@ -1,10 +1,10 @@
-//! The event-driven policies for one job that is alone: as placers.
+//! The event-driven policies as placers, for a job on its own.
 //!
-//! The job runs in a world where everything lasts as long as expected, and the plan is what has happened. A plan is made
-//! by looking ahead here, not by deciding ahead: with other times the same policy would have bound otherwise.
+//! The job runs in a simulated world where everything takes its expected time, and the plan records what happened. So the plan predicts
+//! what the policy would do; with other times it would have bound containers otherwise.
 //!
-//! A container that was pre-empted has several runs ([`Plan::runs`]); its placement then says when it started first and ended
-//! last, and the slot of its last run. No report is given: what each cluster would have meant is not a matter of the plan.
+//! A pre-empted container has several runs ([`Plan::runs`]); its placement then gives its first start, its last end, and the slot of its
+//! last run. There is no report, since the policy does not evaluate every cluster for every task.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -28,25 +28,25 @@ pub struct EventDriven {
 }
 
 impl EventDriven {
-    /// These settings, except for those that the problem has ([`crate::place::Options`]), under a name.
+    /// A placer with these settings, except for those that the problem determines ([`crate::place::Options`]), under a name.
     #[must_use]
     pub const fn new(name: &'static str, settings: Settings) -> Self {
         Self { name, settings }
     }
 
-    /// First come, first served, clusters one after the other.
+    /// First come, first served; clusters in turn.
     #[must_use]
     pub fn fcfs() -> Self {
         Self::new("fcfs", Settings::fcfs())
     }
 
-    /// The largest container first, on the cluster with the least work queued.
+    /// The largest container first, on the cluster with the least queued work.
     #[must_use]
     pub fn priority() -> Self {
         Self::new("priority", Settings::priority())
     }
 
-    /// The nearest cluster with room.
+    /// The nearest cluster with resources.
     #[must_use]
     pub fn distance() -> Self {
         Self::new("distance", Settings::distance())
@@ -58,7 +58,7 @@ impl EventDriven {
         Self::new("lrtf", Settings::lrtf())
     }
 
-    /// Late binding by expected finish, queues by score.
+    /// Late binding by expected finish; queues by arrival of the job, then by score.
     #[must_use]
     pub fn late() -> Self {
         Self::new("late", Settings::late_fifo())
@@ -84,17 +84,17 @@ impl Placer for EventDriven {
     }
 }
 
-/// One job, and everything lasting as long as expected.
+/// A world in which one job runs and everything takes its expected time.
 struct World<'a> {
     problem: &'a Problem<'a>,
     clusters: Vec<Cluster>,
-    /// When each of those happens: by time, then by number.
+    /// The times of `happens`: by time, then by index.
     events: BinaryHeap<Reverse<(Millis, usize)>>,
     happens: Vec<Event>,
     placements: Vec<Placement>,
     order: Vec<TaskIndex>,
     runs: Vec<Run>,
-    /// Per task: its last run.
+    /// By task: its last run.
     last_run: Vec<Option<usize>>,
 }
 
@@ -212,7 +212,7 @@ impl<'a> World<'a> {
         });
     }
 
-    /// A run ends then, as far as is known.
+    /// Records the end of a run, as far as it is known.
     fn note_end(&mut self, run: RunRef, end: Millis) {
         self.placements[run.task.get()].finish = end;
         if let Some(last) = self.last_run[run.task.get()] {
@@ -239,7 +239,7 @@ impl<'a> World<'a> {
         })
     }
 
-    /// The same refusal, with what keeps the whole job out of a cluster where something does.
+    /// The refusal, with the exclusion of the whole job from a cluster where there is one.
     fn refusal(&self, refused: Refused) -> Infeasible {
         let Refused::Infeasible(mut infeasible) = refused else {
             unreachable!("one job is within the limits, and its problem is consistent")

@@ -1,4 +1,4 @@
-//! What containers report, and what follows for their children and their jobs.
+//! Reports about containers, and their consequences for children and jobs.
 
 use fdn_core::Millis;
 
@@ -40,7 +40,7 @@ impl<W: Work> Online<W> {
         true
     }
 
-    /// A running container leaves its slot for good.
+    /// Frees the slot of a running container for good.
     pub(super) fn vacate(&mut self, now: Millis, place: u32, task: TaskIndex) {
         let job = &mut self.jobs[place as usize];
         let demand = job.dag().task(task).demand;
@@ -65,7 +65,7 @@ impl<W: Work> Online<W> {
         true
     }
 
-    /// A container is done: its children may be bound, its job may be over.
+    /// Completes a container: its children may be bound, and its job may be done.
     pub(super) fn complete(
         &mut self,
         now: Millis,
@@ -100,7 +100,7 @@ impl<W: Work> Online<W> {
         }
     }
 
-    /// The job's remaining work has changed.
+    /// Updates the queues after the job's remaining work has changed.
     pub(super) fn rekey(&mut self, place: u32) {
         if self.settings.order == Order::LeastWork {
             let key = self.job_key(place);
@@ -110,7 +110,7 @@ impl<W: Work> Online<W> {
         }
     }
 
-    /// Ends a job.
+    /// Ends a job and releases what it holds.
     pub(super) fn close(&mut self, now: Millis, place: u32, actions: &mut Vec<Action>) {
         if self.settings.hold == Hold::Job {
             self.drop_claims(place);
@@ -121,7 +121,7 @@ impl<W: Work> Online<W> {
         }
     }
 
-    /// Makes a job's place free for another.
+    /// Frees a job's place for another.
     pub(super) fn vacate_place(&mut self, place: u32) {
         let job = &mut self.jobs[place as usize];
         self.under_way -= 1;
@@ -172,7 +172,7 @@ impl<W: Work> Online<W> {
         true
     }
 
-    /// Puts a bound container whose data is there into its cluster's queue.
+    /// Puts a bound container whose data has arrived into its cluster's queue.
     pub(super) fn enqueue(&mut self, place: u32, task: TaskIndex) {
         let key = self.task_key(place, task);
         let job_key = self.job_key(place);

@@ -1,9 +1,9 @@
-//! One cluster's queue of containers whose data is there: a heap of jobs, and in each job a heap of its containers.
+//! The queue of one cluster: a heap of jobs, and in each job a heap of its containers whose data has arrived.
 //!
-//! Two levels, because the key of a whole job may change at once (its remaining work, whenever one of its containers ends
-//! anywhere): that moves one job among the J that wait here, O(log J), instead of each of its containers. A job's place follows
-//! from its own key and that of its first container; orders that do not look at jobs give all of them the same key.
-//! A second heap knows which job has waited longest. Put and take: O(log J + log w) for w containers of the job.
+//! Two levels, because the key of a whole job may change at once (its remaining work, whenever one of its containers ends anywhere): that
+//! moves one job among the J that wait here, O(log J), instead of each of its containers. A job is ordered by its own key, then by that
+//! of its first container; orders that ignore jobs give all of them the same key. A second heap yields the job that has waited longest.
+//! Insertion and removal: O(log J + log w) for w containers of the job.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,26 +13,26 @@ use fdn_core::Millis;
 use super::heap::IndexedHeap;
 use crate::dag::TaskIndex;
 
-/// What orders jobs: smaller first, ties by arrival.
+/// The sort key of a job: smaller first, ties by arrival.
 pub(super) type JobKey = (Millis, u64);
 
-/// What orders containers: smaller first, ties by the second part.
+/// The sort key of a container: smaller first, ties by the second part.
 pub(super) type TaskKey = (Millis, u64);
 
-/// A container that waits.
+/// A waiting container.
 type Entry = Reverse<(TaskKey, TaskIndex)>;
 
-/// The queue.
+/// The queue: see the module.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// By job.
+    /// By the job's place.
     waiting: Vec<BinaryHeap<Entry>>,
     order: IndexedHeap<(JobKey, TaskKey)>,
     oldest: IndexedHeap<u64>,
 }
 
 impl Queue {
-    /// Puts a container at its place. `arrival` counts jobs as they arrived.
+    /// Inserts a container. `arrival` is the sequence number of its job.
     pub(super) fn push(
         &mut self,
         job: u32,
@@ -50,31 +50,31 @@ impl Queue {
         self.rekey(job, key);
     }
 
-    /// The container that is first in order.
+    /// The first container in order.
     pub(super) fn first(&self) -> Option<(u32, TaskIndex)> {
         let (_, job) = self.order.first()?;
         Some((job, self.head(job)?.1))
     }
 
-    /// The key of the container that is first in order.
+    /// The key of the first container in order.
     pub(super) fn first_key(&self) -> Option<(JobKey, TaskKey)> {
         self.order.first().map(|(key, _)| key)
     }
 
-    /// The first container of the job that arrived first, and that job's arrival.
+    /// The first container of the job that arrived first, by place and task.
     pub(super) fn oldest(&self) -> Option<(u32, TaskIndex)> {
         let (_, job) = self.oldest.first()?;
         Some((job, self.head(job)?.1))
     }
 
-    /// Takes out the first container of a job.
+    /// Removes the first container of a job.
     pub(super) fn pop(&mut self, job: u32, key: JobKey) -> Option<TaskIndex> {
         let Reverse((_, task)) = self.waiting.get_mut(job as usize)?.pop()?;
         self.rekey(job, key);
         Some(task)
     }
 
-    /// Says that a job's key has changed.
+    /// Changes the key of a job.
     pub(super) fn rekey(&mut self, job: u32, key: JobKey) {
         match self.head(job) {
             Some((task_key, _)) => self.order.set(job, (key, task_key)),
@@ -85,7 +85,7 @@ impl Queue {
         }
     }
 
-    /// Takes out all containers of a job.
+    /// Removes all containers of a job.
     pub(super) fn remove(&mut self, job: u32) {
         if let Some(waiting) = self.waiting.get_mut(job as usize) {
             waiting.clear();
@@ -94,7 +94,7 @@ impl Queue {
         self.oldest.remove(job);
     }
 
-    /// Takes out everything.
+    /// Removes everything.
     pub(super) fn clear(&mut self) {
         self.waiting.iter_mut().for_each(BinaryHeap::clear);
         self.order.clear();

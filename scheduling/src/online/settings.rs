@@ -1,64 +1,63 @@
-//! What can be chosen: cluster, order in the queues, how data travels, bounds.
+//! The settings of online placement: choice of cluster, order of queues, data transfer, bounds.
 
 use fdn_core::Millis;
 
 use crate::place::Hold;
 
-/// Which cluster a container goes to once its parents are done; ties go to the smaller cluster.
+/// The cluster to which a container is bound once its parents are done; ties go to the smaller index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// The one that is expected to finish it first, with the work counted that is bound there and not done.
+    /// The one with the earliest expected finish, counting the unfinished work bound there.
     #[default]
     EarliestFinish,
-    /// One after the other, blind to speed and queues.
+    /// Each in turn, regardless of speed and queues.
     RoundRobin,
-    /// The one with the least work queued, `sum(delta) / theta`.
+    /// The one with the least queued work, `sum(delta) / theta`.
     LeastQueued,
-    /// The nearest to the user that has the resources free; if none has, the nearest that could ever have them.
+    /// The nearest to the user with the resources free; if none has, the nearest that could ever have them.
     Nearest,
 }
 
-/// Which container of a cluster's queue starts first.
+/// The order in which containers of a cluster's queue start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// The one that has been in the queue longest.
+    /// By entry into the queue.
     Arrival,
-    /// That of the job that arrived first; within a job the one with the highest score.
+    /// By arrival of the job; within a job, the highest score first (formula 6).
     #[default]
     JobArrival,
-    /// That of the job with the least work left; within a job the one with the highest score.
+    /// The job with the least remaining work first; within a job, the highest score first.
     LeastWork,
-    /// The one with most work, ties by time in the queue.
+    /// The largest work first, ties by entry into the queue.
     LargestTask,
-    /// The one with the longest time still to run, ties by time in the queue. Pre-emptive: whenever something happens at the
-    /// cluster, a queued container with longer to run than a running one takes its slot; the other keeps its progress, and its
-    /// resources.
+    /// The longest remaining run time first, ties by entry into the queue. Pre-emptive: at every event of the cluster, a queued
+    /// container with longer to run than a running one takes its slot; the other keeps its progress and its resources.
     LongestRemaining,
 }
 
 impl Order {
-    /// Whether containers of one job go by their score.
+    /// Whether containers of one job are ordered by their score.
     pub(super) const fn by_score(self) -> bool {
         matches!(self, Self::JobArrival | Self::LeastWork)
     }
 }
 
-/// When data leaves for a child's cluster.
+/// When data is sent to a child's cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Delivery {
-    /// When the parent is done, as formula (3) has it: outputs are sent to every cluster at once, wherever they will be needed.
+    /// When the parent is done, as formula (3) assumes: outputs are sent to every cluster at once, wherever they will be needed.
     #[default]
     Pushed,
-    /// When the child is bound, because only then it is known where the data is needed.
+    /// When the child is bound, since only then is it known where the data is needed.
     Pulled,
 }
 
 /// Jobs that have waited too long go first, for a bounded share of the work.
 ///
-/// A job that arrived more than `after` ago may be served out of order, the oldest first. Each cluster saves up the share
-/// of the work it starts, and serves out of order only while it has savings left; one container may overdraw them. So in
-/// any span of time at most `share` of the work, what was saved before it and one container go out of order, and the
-/// oldest job goes on as long as anything does. At most what `after` of full work brings in is saved.
+/// A job that arrived more than `after` ago may be served out of order, the oldest first. Each cluster earns a credit of `share` times
+/// the work it starts, and serves out of order only while its credit is positive; one container may overdraw it. So over any period at
+/// most `share` of the work, plus the earlier credit and one container, goes out of order, and the oldest job progresses as long as
+/// anything does. The credit is capped at what a fully busy period of `after` earns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Starvation {
     after: Millis,
@@ -66,32 +65,32 @@ pub struct Starvation {
 }
 
 impl Starvation {
-    /// `after` of zero or more, `share` from 0 to 1; `None` otherwise.
+    /// A rule with `after` not negative and `share` from 0 to 1; `None` otherwise.
     #[must_use]
     pub fn new(after: Millis, share: f64) -> Option<Self> {
         let good = after >= Millis::ZERO && (0.0..=1.0).contains(&share);
         good.then_some(Self { after, share })
     }
 
-    /// How long a job waits before it goes first.
+    /// How long a job waits before it may go first.
     #[must_use]
     pub const fn after(&self) -> Millis {
         self.after
     }
 
-    /// The share of the work that may go out of order.
+    /// The share of the work that may go out of order, from 0 to 1.
     #[must_use]
     pub const fn share(&self) -> f64 {
         self.share
     }
 }
 
-/// How much may be under way at once.
+/// Bounds on the jobs in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Jobs that are not done; the next is refused.
+    /// The most jobs in progress; one more is refused.
     pub jobs: usize,
-    /// Tasks of all of them together; a job with which there would be more is refused.
+    /// The most tasks of all jobs in progress; a job that would exceed it is refused.
     pub tasks: usize,
 }
 
@@ -105,39 +104,39 @@ impl Default for Limits {
     }
 }
 
-/// How jobs are served.
+/// The settings of online placement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Settings {
-    /// Which cluster a container goes to.
+    /// To which cluster a container is bound.
     pub choice: Choice,
-    /// Which container of a queue starts first.
+    /// In which order the containers of a queue start.
     pub order: Order,
     /// How long a container holds its resources.
     pub hold: Hold,
     /// Whether the way back to the user counts when [`Choice::EarliestFinish`] chooses for an exit.
     pub exit_leg: bool,
-    /// When data leaves for a child's cluster.
+    /// When data is sent to a child's cluster.
     pub delivery: Delivery,
-    /// Whether jobs that wait too long go first.
+    /// The guard against starvation; `None` turns it off.
     pub starvation: Option<Starvation>,
-    /// How much may be under way.
+    /// Bounds on the jobs in progress.
     pub limits: Limits,
 }
 
 impl Settings {
-    /// First come, first served: clusters one after the other, queues in order of entry.
+    /// First come, first served: clusters in turn, queues in order of entry.
     #[must_use]
     pub fn fcfs() -> Self {
         Self::of(Choice::RoundRobin, Order::Arrival)
     }
 
-    /// The largest container first, on the cluster with the least work queued.
+    /// The largest container first, on the cluster with the least queued work.
     #[must_use]
     pub fn priority() -> Self {
         Self::of(Choice::LeastQueued, Order::LargestTask)
     }
 
-    /// The nearest cluster with room, queues in order of entry.
+    /// The nearest cluster with resources, queues in order of entry.
     #[must_use]
     pub fn distance() -> Self {
         Self::of(Choice::Nearest, Order::Arrival)
@@ -149,13 +148,13 @@ impl Settings {
         Self::of(Choice::EarliestFinish, Order::LongestRemaining)
     }
 
-    /// Late binding, jobs as they arrived.
+    /// Late binding, jobs in order of arrival.
     #[must_use]
     pub fn late_fifo() -> Self {
         Self::of(Choice::EarliestFinish, Order::JobArrival)
     }
 
-    /// Late binding, the job with the least work left first.
+    /// Late binding, the job with the least remaining work first.
     #[must_use]
     pub fn late_least_work() -> Self {
         Self::of(Choice::EarliestFinish, Order::LeastWork)

@@ -1,20 +1,21 @@
-//! What keeps single tasks out of clusters beside room and time: there is nothing that runs them, or they are not ready there. And out of a part
-//! of a cluster: of many nodes only some have what a task needs.
+//! Hard constraints per task and cluster beside resources and time: the cluster has no runtime for the task, or has not made it ready.
+//! Within a cluster: the share of its slots on nodes that can run the task.
 
 use super::infeasible::Exclusion;
 use super::problem::ProblemError;
 
-/// What keeps each task out of each cluster, if anything does.
+/// Which clusters each task is excluded from, and which share of the other clusters' slots it can use. Rows are the tasks as given to the
+/// DAG, without a virtual entry.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bars {
     clusters: usize,
     cells: Vec<Option<Exclusion>>,
-    /// The share of a cluster's slots that is open to a task; all of them, if empty.
+    /// By task, then by cluster: the share of the slots open to the task, from 0 to 1; empty if every share is 1.
     shares: Vec<f64>,
 }
 
 impl Bars {
-    /// From a function of task and cluster.
+    /// Evaluates `bar` for each (task, cluster) index pair; `None` leaves the cluster open to the task.
     #[must_use]
     pub fn from_fn(
         (tasks, clusters): (usize, usize),
@@ -31,7 +32,7 @@ impl Bars {
         }
     }
 
-    /// The same with the share of each cluster's slots that is open to each task, from a function of both; what is above 1 counts as 1.
+    /// Restricts each (task, cluster) index pair to a share of the cluster's slots; values outside 0 to 1 are clamped when read.
     #[must_use]
     pub fn with_shares(mut self, mut share: impl FnMut(usize, usize) -> f64) -> Self {
         let clusters = self.clusters.max(1);
@@ -42,13 +43,13 @@ impl Bars {
         self
     }
 
-    /// Whether nothing is barred, and all of every cluster is open.
+    /// Whether no cluster is excluded for any task and all slots of each are open.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.cells.iter().all(Option::is_none) && self.shares.iter().all(|share| *share >= 1.0)
     }
 
-    /// The share of a cluster's slots that is open to a task.
+    /// The share of a cluster's slots open to a task, from 0 to 1; 1 where none was given, as for a virtual entry.
     #[must_use]
     pub fn share(&self, task: usize, cluster: usize) -> f64 {
         let at = task * self.clusters + cluster;
@@ -57,14 +58,14 @@ impl Bars {
             .map_or(1.0, |share| share.clamp(0.0, 1.0))
     }
 
-    /// What keeps a task out of a cluster; nothing a virtual entry.
+    /// Why a task is excluded from a cluster, if it is; a virtual entry never is.
     #[must_use]
     pub fn get(&self, task: usize, cluster: usize) -> Option<Exclusion> {
         let at = task * self.clusters + cluster;
         self.cells.get(at).copied().flatten()
     }
 
-    /// Whether these are of so many tasks and clusters.
+    /// Whether the table has `tasks` rows of `clusters` columns.
     pub(super) fn check(&self, tasks: usize, clusters: usize) -> Result<(), ProblemError> {
         if self.clusters == clusters && self.cells.len() == tasks * clusters {
             return Ok(());

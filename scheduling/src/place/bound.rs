@@ -1,15 +1,15 @@
-//! A latency that no plan can beat.
+//! A lower bound of the latency of every plan.
 //!
 //! **Problem.** How far from the best a plan is cannot be said without knowing the best, which is NP-hard to find; a lower bound says
 //! how far it is at most.
 //!
-//! **Source.** The two bounds of list scheduling since Graham (SIAM J. Appl. Math. 17(2), 1969): the longest path, and the work
-//! divided by what can do it; with the user's ways, slots that are taken, and speeds.
+//! **Source.** The two bounds of list scheduling since Graham (SIAM J. Appl. Math. 17(2), 1969): the critical path, and the total work
+//! divided by the processing capacity; extended by the user's distance, slots that are already taken, and speeds.
 //!
 //! 1. Path: no task ends before the longest path to it has run, each task at the fastest cluster that could ever take it, without
 //!    transfers; the first starts no earlier than the request and a slot are there, and the last answer has to go back.
-//! 2. Work: until the last task has ended, the slots together have done all work. Nothing starts before the request is at the nearest
-//!    cluster, nothing in a slot before it is free.
+//! 2. Work: by the time the last task ends, the slots together have done all work. Nothing starts before the request has reached the nearest
+//!    cluster, and nothing in a slot before it is free.
 //!
 //! **Complexity.** O(n m + |E|) for n clusters and m tasks, and sorting the slots.
 //!
@@ -21,7 +21,7 @@ use super::model::ClusterIndex;
 use super::problem::Problem;
 use crate::dag::TaskIndex;
 
-/// A lower bound of the latency (formula 5) of every plan; infinity if some task fits nowhere.
+/// A lower bound of the latency (formula 5) of every plan; [`Millis::INFINITY`] if no cluster could ever take some task.
 #[must_use]
 pub fn lower_bound(problem: &Problem<'_>) -> Millis {
     let bound = Bound::new(problem);
@@ -31,9 +31,9 @@ pub fn lower_bound(problem: &Problem<'_>) -> Millis {
 /// What both bounds need.
 struct Bound<'p> {
     problem: &'p Problem<'p>,
-    /// The clusters that count.
+    /// The clusters that take part.
     usable: Vec<usize>,
-    /// Of each task: its least run time on a cluster that could take it.
+    /// By task: its least run time on a cluster that could take it.
     fastest: Vec<f64>,
 }
 
@@ -68,7 +68,7 @@ impl<'p> Bound<'p> {
         self.problem.distance()[cluster].get()
     }
 
-    /// From sending to the last answer along the longest path.
+    /// The path bound: from sending the request to the last answer along the longest path.
     fn path(&self) -> Millis {
         let dag = self.problem.dag();
         let mut tails = vec![0.0_f64; dag.len()];
@@ -103,13 +103,13 @@ impl<'p> Bound<'p> {
         })))
     }
 
-    /// From sending until the request is at a cluster and a slot is free there.
+    /// From sending the request until it is at a cluster and a slot is free there.
     fn wait(&self, cluster: usize) -> f64 {
         let free = self.problem.clusters()[cluster].slots.earliest().get();
         (free - self.problem.arrival().get()).max(self.distance(cluster))
     }
 
-    /// From sending until all work is done and the nearest answer is back.
+    /// The work bound: from sending the request until all work is done and the nearest answer is back.
     fn work(&self) -> Millis {
         let (mut slots, work) = self.capacity();
         if work.is_infinite() {
@@ -127,8 +127,8 @@ impl<'p> Bound<'p> {
         Millis::new(if work > 0.0 { end + nearest } else { 0.0 })
     }
 
-    /// When each slot can first work for this job, and how fast; and how much is to be done. With run times of their own for each
-    /// cluster, every slot is of speed 1 and every task takes its least time.
+    /// For each slot, when it can first work for this job and how fast; and the total work. With run times given per cluster ([`super::Costs`]),
+    /// every slot has speed 1 and every task counts with its least run time.
     fn capacity(&self) -> (Vec<(f64, f64)>, f64) {
         let problem = self.problem;
         let request = least(self.usable.iter().map(|&p| self.distance(p)));

@@ -1,17 +1,17 @@
-//! How a cluster's slots are filled: what the engine asks of them, and the way of Heu-Orche, which only appends.
+//! The slots of a cluster during a placement: the interface the engine needs, and its append-only form for Heu-Orche.
 
 use fdn_core::{Millis, Resources};
 
 use super::slots::Slots;
 
-/// What a container takes of a cluster while it runs.
+/// One container to be fitted into a cluster's slots.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted<'a> {
-    /// When it could start.
+    /// The earliest possible start, in ms.
     pub(super) ready: f64,
-    /// How long it runs.
+    /// How long it runs, in ms.
     pub(super) work: f64,
-    /// What it holds while it runs, and what there is of it; `None` if that is counted elsewhere.
+    /// The resources it holds while it runs and how much of them there is; `None` if they are held until the job ends and so counted by the engine.
     pub(super) held: Option<Held<'a>>,
 }
 
@@ -26,13 +26,13 @@ pub(super) struct Held<'a> {
 
 /// The slots of one cluster during a placement.
 pub(super) trait Calendar: Default + std::fmt::Debug {
-    /// Starts with the slots as the problem has them.
+    /// Starts with the slots in the state that the problem gives.
     fn begin(&mut self, slots: &Slots);
 
-    /// When the first slot has nothing more to do; infinity without slots.
+    /// `avail[p]`: when the first slot has nothing more to do, in ms; infinity without slots.
     fn available(&self) -> f64;
 
-    /// Before this nothing can start any more, in whatever gap; taking slots never makes it earlier.
+    /// A lower bound of every start from now on, gaps included; occupying slots never lowers it.
     fn floor(&self) -> f64;
 
     /// The earliest start; infinity without slots.
@@ -43,7 +43,7 @@ pub(super) trait Calendar: Default + std::fmt::Debug {
     fn occupy(&mut self, start: f64, finish: f64, held: Resources) -> u32;
 }
 
-/// Makes a list `count` long; what is not needed now goes to `spare` and comes back from there, with its memory.
+/// Makes a list `count` long; surplus elements move to `spare` and are taken from there again, so that their buffers are kept.
 pub(super) fn resize<T: Default>(list: &mut Vec<T>, spare: &mut Vec<T>, count: usize) {
     while list.len() > count {
         spare.extend(list.pop());

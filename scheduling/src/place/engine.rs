@@ -1,7 +1,7 @@
 //! The arithmetic of formulas (3) to (5), shared by everything that places tasks one after the other.
 //!
-//! The engine holds what is left of each cluster while a job is being placed. It answers what a task would mean on a
-//! cluster, and commits a choice. How slots are filled is for the [`Calendar`] to say: appended to, or with insertion into gaps.
+//! The engine holds the remaining capacity of each cluster while a job is being placed. It evaluates a task on a
+//! cluster, and commits a choice. How slots are filled is up to the [`Calendar`]: append-only, or with insertion into gaps.
 
 use fdn_core::{Millis, Resources};
 
@@ -14,28 +14,28 @@ use super::rooms::Memory;
 use super::timeline::Timeline;
 use crate::dag::{TaskIndex, Transfer};
 
-/// What is left of one cluster.
+/// The remaining capacity of one cluster.
 #[derive(Debug, Default)]
 struct Lane<C> {
     barred: Option<Exclusion>,
     free: Resources,
-    /// Of the memory that others leave, if the problem says how much that is.
+    /// The memory that others leave for this job, where the problem has [`super::Rooms`].
     left: Memory,
     slots: C,
 }
 
-/// What a task would mean on a cluster.
+/// A task evaluated on one cluster; times in ms.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) start: f64,
     pub(super) work: f64,
     pub(super) finish: f64,
-    /// What the choice goes by: the finish, with the way back for exits if the options say so.
+    /// The selection key: the finish, plus the way back for exits if the options say so.
     pub(super) key: f64,
     pub(super) excluded: Option<Exclusion>,
 }
 
-/// What the current task asks for.
+/// The requirements of the current task.
 #[derive(Debug, Default)]
 struct Current {
     task: usize,
@@ -49,18 +49,18 @@ pub(super) struct Engine<C> {
     lanes: Vec<Lane<C>>,
     spare: Vec<Lane<C>>,
     speeds: Vec<Speed>,
-    /// Before this nothing starts on a cluster any more.
+    /// By cluster: a lower bound of every start from now on, in ms.
     floor: Vec<f64>,
     current: Current,
-    /// Of the current task: when its data is on each cluster.
+    /// Of the current task: when its data arrives on each cluster, in ms.
     ready: Vec<f64>,
-    /// Of the current task: how long it runs on each cluster.
+    /// Of the current task: its run time on each cluster, in ms.
     work: Vec<f64>,
     placed: Vec<Placement>,
 }
 
 impl<C: Calendar> Engine<C> {
-    /// Starts with the clusters as the problem has them.
+    /// Starts with the clusters in the state that the problem gives.
     pub(super) fn begin(&mut self, problem: &Problem<'_>) {
         resize(&mut self.lanes, &mut self.spare, problem.clusters().len());
         let barrier = problem.barrier();
@@ -86,22 +86,23 @@ impl<C: Calendar> Engine<C> {
         self.lanes.len()
     }
 
-    /// Whether a cluster counts at all.
+    /// Whether a cluster takes part in this placement.
     pub(super) fn is_usable(&self, cluster: usize) -> bool {
         self.lanes[cluster].barred.is_none()
     }
 
-    /// `avail[p]`.
+    /// `avail[p]`: when the first slot of a cluster is free.
     pub(super) fn available(&self, cluster: usize) -> Millis {
         Millis::new(self.lanes[cluster].slots.available())
     }
 
-    /// When the current task's data is on a cluster.
+    /// When the current task's data has arrived on a cluster.
     pub(super) fn ready(&self, cluster: usize) -> Millis {
         Millis::new(self.ready[cluster])
     }
 
-    /// Makes `task` the current one. Its parents must have been committed; to look ahead, those that have not do not count.
+    /// Makes `task` the current one. Its parents must have been committed; a lookahead may call it earlier, and then parents not yet
+    /// placed are ignored.
     pub(super) fn take_up(&mut self, problem: &Problem<'_>, task: TaskIndex) {
         let arrival = problem.arrival().get();
         self.set_current(problem, task);
@@ -142,14 +143,14 @@ impl<C: Calendar> Engine<C> {
         }
     }
 
-    /// A bound of [`Candidate::key`] from below that costs next to nothing: the current task starts when it can, if there is room.
+    /// A cheap lower bound of [`Candidate::key`]: the current task starts as soon as its data and a slot allow, resources permitting.
     #[inline]
     pub(super) fn least_key(&self, problem: &Problem<'_>, cluster: usize) -> f64 {
         let start = self.floor[cluster].max(self.ready[cluster]);
         start + self.work[cluster] + self.way_back(problem, cluster)
     }
 
-    /// What the choice counts for the way back.
+    /// What the way back to the user adds to the selection key.
     #[inline]
     fn way_back(&self, problem: &Problem<'_>, cluster: usize) -> f64 {
         if self.current.is_exit && problem.options().exit_leg {
@@ -176,19 +177,19 @@ impl<C: Calendar> Engine<C> {
         }
     }
 
-    /// When the current task's data is on each cluster, to be handed to [`Engine::resume`].
+    /// When the current task's data arrives on each cluster, in ms, to be handed to [`Engine::resume`].
     pub(super) fn all_ready(&self) -> &[f64] {
         &self.ready
     }
 
-    /// Makes `task` the current one again, with what [`Engine::all_ready`] gave when it was.
+    /// Makes `task` the current one again, with the times that [`Engine::all_ready`] gave for it.
     pub(super) fn resume(&mut self, problem: &Problem<'_>, task: TaskIndex, ready: &[f64]) {
         self.set_current(problem, task);
         self.ready.clear();
         self.ready.extend_from_slice(ready);
     }
 
-    /// What the current task would mean on a cluster.
+    /// Evaluates the current task on a cluster.
     pub(super) fn candidate(&self, problem: &Problem<'_>, cluster: usize) -> Candidate {
         let lane = &self.lanes[cluster];
         let demand = &self.current.demand;
@@ -238,7 +239,7 @@ impl<C: Calendar> Engine<C> {
         })
     }
 
-    /// Places a task where [`Engine::candidate`] has said that it can go.
+    /// Places a task on a cluster that [`Engine::candidate`] does not exclude.
     pub(super) fn commit(
         &mut self,
         problem: &Problem<'_>,
@@ -295,14 +296,14 @@ impl<C: Calendar> Engine<C> {
     }
 }
 
-/// What is left of a cluster's memory before anything is placed.
+/// The memory that others leave of a cluster before anything of this job is placed.
 fn left(problem: &Problem<'_>, cluster: usize) -> Memory {
     problem
         .rooms()
         .map_or_else(Memory::default, |rooms| rooms.left(cluster))
 }
 
-/// What a task needs of a cluster's memory.
+/// The memory that a task needs on a cluster.
 fn need(problem: &Problem<'_>, task: TaskIndex, cluster: usize) -> Memory {
     problem
         .rooms()
@@ -310,8 +311,8 @@ fn need(problem: &Problem<'_>, task: TaskIndex, cluster: usize) -> Memory {
 }
 
 impl Engine<Timeline> {
-    /// Starts with a further job on the same clusters: what was placed before stays where it is. Slots are as this engine has
-    /// them, not as the problem says.
+    /// Starts a further job on the same clusters, keeping what was placed before. Slots are as this engine has
+    /// them, not as the problem gives them.
     pub(super) fn begin_next(&mut self, problem: &Problem<'_>) {
         let barred = problem.barred();
         let lanes = self.lanes.iter_mut().zip(problem.clusters());
@@ -331,7 +332,7 @@ impl Engine<Timeline> {
         self.placed[task.get()] != Placement::default()
     }
 
-    /// Takes a placement back, as if it had not been committed.
+    /// Undoes a placement, as if it had not been committed.
     pub(super) fn undo(&mut self, problem: &Problem<'_>, task: TaskIndex) {
         let Placement {
             cluster,

@@ -1,4 +1,4 @@
-//! Why each task went where it went: every cluster with its terms, as data that the controller shows.
+//! Why each task went where it went: every cluster with the terms of its evaluation, as data for the API.
 
 use std::fmt;
 
@@ -11,56 +11,57 @@ use super::model::ClusterIndex;
 use super::problem::Problem;
 use crate::dag::TaskIndex;
 
-/// Differences below this would show as 0.00 ms.
+/// Differences below this, in ms, would show as 0.00 ms.
 const SHOWN_MIN: f64 = 0.005;
 
 /// The terms of formulas (3) to (5) for one task on one cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
-    /// `d(u,p)`: one way between user and cluster.
+    /// `d(u,p)`: one-way latency between user and cluster.
     pub distance: Millis,
-    /// `avail[p]`: until a slot is free.
+    /// `avail[p]`: when a slot is free.
     pub available: Millis,
-    /// Until what the task needs is there: the request for an entry, else the parents' data.
+    /// When the task's input is there: the request for an entry, else the parents' data.
     pub ready: Millis,
     /// `EST`: earliest start.
     pub start: Millis,
-    /// `w(c,p)`, with the toll.
+    /// `w(c,p)`, the run time, with the toll.
     pub work: Millis,
-    /// What of that the others wait longer ([`super::Problem::with_tolls`]): it decides, and nobody who calls feels it.
+    /// The share of `work` that is congestion toll ([`super::Problem::with_tolls`]): it influences the choice, but is not part of the
+    /// caller's latency.
     pub toll: Millis,
     /// `EFT`: earliest finish.
     pub finish: Millis,
-    /// What the choice goes by: `EFT`, with the way back for exits under [`super::Options::exit_leg`]. Placers that look further
-    /// than one task may prefer another cluster than the one with the least.
+    /// The selection key: `EFT`, with the way back for exits under [`super::Options::exit_leg`]. Placers that look beyond
+    /// one task may prefer a cluster whose key is not the least.
     pub key: Millis,
-    /// `EFT`, with the way back for exits: what the user feels.
+    /// `EFT`, with the way back for exits: what the user sees.
     pub total: Millis,
 }
 
-/// How a cluster fared.
+/// The outcome for one cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     /// It was chosen.
     Chosen {
-        /// By how much it beat the next best; `None` without one. Below zero where the placer looked further than this task.
+        /// By how much it beat the next best cluster; `None` without another candidate. Negative where the placer looked beyond this task.
         lead: Option<Millis>,
     },
-    /// It could not be chosen.
+    /// A hard constraint excludes it.
     Excluded(Exclusion),
-    /// It would have been slower, or as fast and later in order, or another served the whole job better.
+    /// It would have been slower, or equally fast and later in the tie order, or the placer preferred another for the job as a whole.
     Lost {
-        /// Against which cluster.
+        /// The chosen cluster.
         to: ClusterId,
-        /// By how much in all; below zero where the placer looked further than this task.
+        /// By how much it is slower in all; negative where the placer looked beyond this task.
         by: Millis,
-        /// How much later it would have started.
+        /// How much later the task would have started.
         start: Millis,
-        /// How much longer it would have worked.
+        /// How much longer it would have run.
         work: Millis,
-        /// How much longer the others would have waited.
+        /// How much higher the congestion toll would have been.
         toll: Millis,
-        /// How much longer the answer would have taken back, where that counts.
+        /// How much longer the answer would have taken back, where the options count that.
         back: Millis,
     },
 }
@@ -125,21 +126,21 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What one cluster would have meant for one task.
+/// The evaluation of one cluster for one task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CandidateReport {
-    /// The cluster.
+    /// The cluster's position in the problem.
     pub cluster: ClusterIndex,
-    /// Its name.
+    /// The cluster's name.
     pub id: ClusterId,
-    /// What its time is made of; of an excluded cluster as far as it can be said.
+    /// The terms of its evaluation; for an excluded cluster as far as they are defined.
     pub terms: Terms,
-    /// How it fared.
+    /// The outcome.
     pub verdict: Verdict,
 }
 
 impl CandidateReport {
-    /// Why the cluster could not be chosen, if it could not.
+    /// Why the cluster is excluded, if it is.
     #[must_use]
     pub const fn excluded(&self) -> Option<Exclusion> {
         match self.verdict {
@@ -149,20 +150,20 @@ impl CandidateReport {
     }
 }
 
-/// Every cluster for one task.
+/// All clusters for one task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskReport {
-    /// The task.
+    /// The task's index in the DAG.
     pub task: TaskIndex,
-    /// Its name.
+    /// The task's name in the DAG.
     pub name: String,
-    /// Its score: tasks are placed in falling order of it.
+    /// The task's priority (formula 6); tasks are placed in descending order of it.
     pub score: Millis,
-    /// The clusters: the chosen one, then the others best first, then the excluded ones.
+    /// The candidates: the chosen one, then the others from best to worst, then the excluded ones.
     pub candidates: Vec<CandidateReport>,
 }
 
-/// Every cluster for every task.
+/// All clusters for all tasks.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[must_use]
 pub struct Report {
@@ -171,13 +172,13 @@ pub struct Report {
 }
 
 impl Report {
-    /// The entry: its cluster is where the user is sent. It is always placed first.
+    /// The report on the entry, whose cluster is where the user is sent. The entry is always placed first; `None` for an empty report.
     #[must_use]
     pub fn entry(&self) -> Option<&TaskReport> {
         self.tasks.first()
     }
 
-    /// What is said about one task.
+    /// The report on one task; `None` if the report does not cover it.
     #[must_use]
     pub fn task(&self, task: TaskIndex) -> Option<&TaskReport> {
         self.tasks.iter().find(|report| report.task == task)
@@ -185,7 +186,7 @@ impl Report {
 }
 
 impl TaskReport {
-    /// Asks the engine about every cluster for its current task, before `chosen` is committed.
+    /// Evaluates all clusters for the engine's current task, before `chosen` is committed.
     pub(super) fn new<C: Calendar>(
         problem: &Problem<'_>,
         engine: &Engine<C>,
@@ -233,7 +234,7 @@ impl TaskReport {
         &self.candidates[0]
     }
 
-    /// What is said about one cluster.
+    /// The report on one cluster, by name; `None` if it is not part of the problem.
     #[must_use]
     pub fn candidate(&self, id: &ClusterId) -> Option<&CandidateReport> {
         self.candidates.iter().find(|c| c.id == *id)

@@ -1,7 +1,8 @@
 //! Heu-Orche: heuristic orchestration of a DAG across clusters.
 //!
-//! **Problem.** Tasks of one job, with precedence and data between them, go to clusters of different speed, free resources and
-//! distance from the user, so that the user has the answer soonest (formula 5): NP-hard, so a list heuristic decides.
+//! **Problem.** The tasks of one job, with precedence constraints and data transfers between them, are assigned to clusters of different
+//! speed, free resources and distance from the user so as to minimize the user's latency (formula 5). The problem is NP-hard, so a list
+//! heuristic decides.
 //!
 //! **Source.** The article on FDN, the function delivery network, section on Heu-Orche. Its ordering is HEFT's upward rank
 //! ([`super::scores`]), its choice HEFT's earliest finish (Topcuoglu, Hariri, Wu: IEEE TPDS 13(3), 2002) with three
@@ -31,20 +32,20 @@ use super::problem::Problem;
 use super::{Detail, Placer};
 use crate::dag::TaskIndex;
 
-/// The placer with its buffers, which serve job after job.
+/// The placer with its buffers, which are reused from job to job.
 #[derive(Debug, Default)]
 pub struct HeuOrche {
     list: List<Append>,
 }
 
-/// A task that cannot run where an assignment puts it.
+/// A task that cannot run where a given assignment puts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Misfit {
-    /// The task.
+    /// The task's index in the DAG.
     pub task: TaskIndex,
-    /// The cluster; `None` if the assignment left the choice and none fits.
+    /// The assigned cluster; `None` if the assignment left the choice open and no cluster fits.
     pub cluster: Option<ClusterIndex>,
-    /// What keeps it out.
+    /// What excludes it; [`Exclusion::NeverFinishes`] if the choice was left open.
     pub exclusion: Exclusion,
 }
 
@@ -66,9 +67,9 @@ impl Placer for HeuOrche {
 }
 
 impl HeuOrche {
-    /// The plan that follows from a given assignment: tasks in the order of their scores, each on the cluster that
-    /// `assignment` says, or, where it says `None`, on the one that Heu-Orche would choose. This tells what an older plan is
-    /// worth under present conditions.
+    /// The plan that follows from a given assignment: tasks in descending order of score, each on the cluster that
+    /// `assignment` names or, where that is `None`, on the one that Heu-Orche would choose. Used to evaluate an older plan under present
+    /// conditions.
     ///
     /// # Errors
     /// The first task that cannot run where it is put.
@@ -81,7 +82,7 @@ impl HeuOrche {
         Ok(self.list.plan(problem))
     }
 
-    /// The same into the memory of a plan that is no longer needed.
+    /// As [`Self::evaluate`], into the buffers of a plan that is no longer needed.
     ///
     /// # Errors
     /// As [`Self::evaluate`]; the plan is then as it was.

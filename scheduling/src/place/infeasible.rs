@@ -7,53 +7,53 @@ use fdn_core::{ClusterId, Coded, ErrorCode, Resources};
 
 use crate::dag::TaskIndex;
 
-/// How many clusters an error text names before it only counts them.
+/// How many clusters an error text names; the rest are only counted.
 const NAMED_MAX: usize = 8;
 
-/// Why a task cannot go to a cluster.
+/// The constraint that keeps a task from a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Exclusion {
     /// The cluster does not answer.
     Down,
-    /// The cluster takes no new work.
+    /// The cluster is draining: it finishes its work and takes no more.
     Draining,
     /// The cluster no longer exists.
     Gone,
-    /// None of its nodes has what the task runs in.
+    /// None of the cluster's nodes has the runtime that the task needs.
     NoRuntime {
-        /// What kind of function it is.
+        /// The kind of function, and so of the runtime that is missing.
         kind: RuntimeKind,
     },
-    /// The task is being made ready there, and is ready elsewhere.
+    /// The cluster has not made the task ready yet, and another one has.
     NotReady,
     /// None of its nodes could make the task ready.
     CannotServe,
-    /// The cluster has no slot that is ever free.
+    /// The cluster has no slot, or none that ever becomes free.
     NoSlots,
-    /// The client cannot reach the cluster.
+    /// The client cannot reach the cluster: its distance is infinite.
     OutOfReach,
-    /// The cluster is so slow that it counts as absent.
+    /// The cluster's speed is 0, or below [`super::SLOWEST_RATIO`] times that of the fastest.
     TooSlow,
-    /// The cluster, or each of its nodes, has less free than the task wants.
+    /// The free resources of the cluster, or of each of its nodes, are less than the task demands.
     Shortage {
-        /// What the task wants.
+        /// The task's demand.
         wanted: Resources,
-        /// What is free.
+        /// The free resources.
         free: Resources,
     },
-    /// The instances that the calls of its clients need do not fit beside those that others need.
+    /// The instances that the clients' calls need do not fit into the memory beside those that others need.
     Crowded {
-        /// The memory that they need more than there is now.
+        /// The additional memory that those instances need.
         wanted: Resources,
         /// The memory that others leave.
         left: Resources,
     },
-    /// The task cannot run on this cluster, or its data never gets there.
+    /// The task would never finish: it has no finite run time on this cluster, or its data never arrives there.
     NeverFinishes,
-    /// The job is too large for the search that was asked for.
+    /// The job has more tasks than the exact search accepts ([`super::Exact`]).
     NotSearched {
-        /// How many tasks it has.
+        /// How many tasks the job has.
         tasks: usize,
     },
 }
@@ -92,14 +92,14 @@ impl fmt::Display for Exclusion {
     }
 }
 
-/// No cluster can take one of the tasks, so nothing is placed.
+/// No cluster can take one of the tasks, so the whole job is refused.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Infeasible {
-    /// The task.
+    /// The task's index in the DAG.
     pub task: TaskIndex,
-    /// Its name.
+    /// The task's name in the DAG.
     pub name: String,
-    /// What keeps it out of each cluster, in the order of the problem.
+    /// What excludes it from each cluster, in the order of the problem.
     pub clusters: Vec<(ClusterId, Exclusion)>,
 }
 

@@ -1,8 +1,8 @@
 //! Placement of a job's tasks on clusters.
 //!
-//! A [`Problem`] is what is to be placed, where it may go and who waits for it; a [`Placer`] turns it into [`Planned`], an
-//! immutable [`Plan`] with a [`Report`] that says for every task what each cluster would have meant and why it lost, or into
-//! [`Infeasible`], which names the task that fits nowhere and what keeps it out of each cluster. A job is never placed partly.
+//! A [`Problem`] holds the job, the clusters it may use and the user who waits for the answer. A [`Placer`] turns it into [`Planned`], an
+//! immutable [`Plan`] with a [`Report`] that rates every cluster for every task and says why it lost, or into [`Infeasible`], which names
+//! the task that fits nowhere and what excludes it from each cluster. A job is never placed in part.
 //!
 //! | placer | order | choice | gaps |
 //! | --- | --- | --- | --- |
@@ -17,15 +17,15 @@
 //! | [`Best`] | simulated annealing from the better of [`Portfolio`] and [`HeuOrche`] | | yes |
 //! | [`Exact`] | branch and bound: proven, for a few tasks | | yes |
 //!
-//! [`Policy`](crate::policy::Policy) has them by name. [`lower_bound`] says what no plan can beat.
+//! [`Policy`](crate::policy::Policy) selects them by name. [`lower_bound`] gives a latency that no plan can beat.
 //!
-//! Plans are pure data. What a plan occupies is carried over to the next job by [`Plan::apply`], and given back by
-//! [`Plan::release`] when the job has ended.
+//! Plans are pure data. [`Plan::apply`] charges the clusters with a plan before the next job is placed; [`Plan::release`] returns the
+//! resources when the job has ended.
 //!
-//! # Which clusters count
-//! A cluster that cannot be used at all is left out of everything, the mean costs included, so that adding one changes
-//! nothing: one that is down, draining or without slots, that the client cannot reach, or that is more than a million times
-//! slower than the fastest ([`SLOWEST_RATIO`]; as a speed tends to zero, its mean costs drown all others).
+//! # Which clusters take part
+//! A cluster that cannot be used at all is left out of the whole computation, the mean costs included, so that adding one changes
+//! nothing: one that is down, draining or without slots, that the client cannot reach, or that is more than a million times slower than
+//! the fastest ([`SLOWEST_RATIO`]; as a speed tends to zero, its mean costs would dominate all others).
 
 mod bars;
 mod best;
@@ -66,19 +66,20 @@ pub use rank::scores;
 pub use rooms::{Memory, Rooms};
 pub use slots::Slots;
 
-/// How much a placer says about its choices.
+/// How much a placer reports about its choices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Detail {
-    /// Nothing: the fast way, no allocation per candidate.
+    /// No report: the fast path, without an allocation per candidate.
     Nothing,
-    /// Every candidate of every task.
+    /// All candidates of all tasks.
     #[default]
     Full,
 }
 
-/// A way to place jobs. The same problem gives the same plan, whatever was placed before: a placer keeps buffers, not memory.
+/// A way to place jobs. A placer is a function of the problem alone: the same problem gives the same plan, and what is kept between calls
+/// is buffers only.
 pub trait Placer {
-    /// The name under which it is chosen.
+    /// The name by which users and experiments select it.
     fn name(&self) -> &'static str;
 
     /// Places all tasks of a job.
@@ -87,11 +88,11 @@ pub trait Placer {
     /// The first task that no cluster can take, with what keeps it out of each.
     fn place(&mut self, problem: &Problem<'_>, detail: Detail) -> Result<Planned, Infeasible>;
 
-    /// The same without a report, into the memory of a plan that is no longer needed. Placers that serve job after job allocate
-    /// nothing for it once their buffers are warm.
+    /// As [`Placer::place`] without a report, into the buffers of a plan that is no longer needed. Placers that are used for many
+    /// jobs allocate nothing here once their buffers have grown.
     ///
     /// # Errors
-    /// As [`Placer::place`]; the plan is then as it was.
+    /// As [`Placer::place`]; `plan` is then unchanged.
     fn place_into(&mut self, problem: &Problem<'_>, plan: &mut Plan) -> Result<(), Infeasible> {
         *plan = self.place(problem, Detail::Nothing)?.plan;
         Ok(())

@@ -6,18 +6,18 @@ use fdn_core::{ClusterId, Millis, Resources};
 
 use super::slots::Slots;
 
-/// A cluster's position in a problem.
+/// A cluster's position in the cluster list of a [`super::Problem`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterIndex(u32);
 
 impl ClusterIndex {
-    /// The position as an index.
+    /// Wraps a position; one beyond `u32::MAX` becomes `u32::MAX`, which no problem has.
     #[must_use]
     pub fn new(index: usize) -> Self {
         Self(u32::try_from(index).unwrap_or(u32::MAX))
     }
 
-    /// As an index into a slice.
+    /// The position, for indexing slices.
     #[must_use]
     pub const fn get(self) -> usize {
         self.0 as usize
@@ -30,12 +30,12 @@ impl fmt::Display for ClusterIndex {
     }
 }
 
-/// `theta(p)`: how fast a cluster works, relative to the reference machine.
+/// `theta(p)`: the speed of a cluster relative to the reference machine, which has speed 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speed(f64);
 
 impl Speed {
-    /// A speed; what is no positive finite number becomes 0, at which nothing is ever placed.
+    /// A relative speed; anything but a positive finite number becomes 0, at which nothing is ever placed.
     #[must_use]
     pub fn new(theta: f64) -> Self {
         Self(if theta.is_finite() && theta > 0.0 {
@@ -45,13 +45,13 @@ impl Speed {
         })
     }
 
-    /// The number.
+    /// The speed relative to the reference machine, from 0 up.
     #[must_use]
     pub const fn get(self) -> f64 {
         self.0
     }
 
-    /// `w(c,p)`: how long `work` takes.
+    /// `w(c,p)`: the run time of `work`, which is given as run time at speed 1. Infinite at speed 0, unless there is no work.
     #[must_use]
     pub fn time(self, work: Millis) -> Millis {
         if work.get() == 0.0 {
@@ -61,7 +61,7 @@ impl Speed {
     }
 }
 
-/// The smaller amount of each class.
+/// The smaller amount of each resource class.
 fn class_min(a: &Resources, b: &Resources) -> Resources {
     Resources {
         cpu_milli: a.cpu_milli.min(b.cpu_milli),
@@ -73,38 +73,38 @@ fn class_min(a: &Resources, b: &Resources) -> Resources {
 /// Whether new work may go to a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Availability {
-    /// It takes work.
+    /// It accepts work.
     #[default]
     Up,
-    /// It finishes what it has.
+    /// It finishes the work it has and accepts no more.
     Draining,
-    /// It does not answer.
+    /// It does not respond, and accepts no work.
     Down,
 }
 
-/// A cluster and what is left of it.
+/// A cluster and its remaining capacity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cluster {
-    /// Its name.
+    /// The cluster's id.
     pub id: ClusterId,
-    /// How fast it works.
+    /// Its speed relative to the reference machine.
     pub speed: Speed,
-    /// When each of its slots is free, from the moment of planning.
+    /// When each of its slots is free, in ms from the moment of planning.
     pub slots: Slots,
-    /// `I(p)`: what is free, all nodes together.
+    /// `I(p)`: the free resources, summed over all nodes.
     pub free: Resources,
-    /// The largest single container that some node has room for.
+    /// An upper bound of a single container: per class, the most that some node has free.
     pub largest: Resources,
-    /// Whether new work may go there.
+    /// Whether it accepts new work.
     pub availability: Availability,
-    /// What all nodes that take work have, free or not.
+    /// The resources of all nodes that accept work, in use or not.
     pub capacity: Resources,
-    /// The largest single container that some node would have room for if it were empty.
+    /// As `largest`, if every node were empty.
     pub roomiest: Resources,
 }
 
 impl Cluster {
-    /// A cluster that is up, with `slots` idle slots and unlimited resources.
+    /// A cluster that is up, with `slots` idle slots and no limit on resources.
     #[must_use]
     pub fn new(id: ClusterId, speed: Speed, slots: usize) -> Self {
         Self {
@@ -119,28 +119,28 @@ impl Cluster {
         }
     }
 
-    /// The same with other slots.
+    /// Replaces the slots.
     #[must_use]
     pub fn with_slots(mut self, slots: Slots) -> Self {
         self.slots = slots;
         self
     }
 
-    /// The same with `free` resources.
+    /// Sets the free resources.
     #[must_use]
     pub const fn with_free(mut self, free: Resources) -> Self {
         self.free = free;
         self
     }
 
-    /// The same with a bound on a single container.
+    /// Sets the bound on a single container.
     #[must_use]
     pub const fn with_largest(mut self, largest: Resources) -> Self {
         self.largest = largest;
         self
     }
 
-    /// The same with one node that has so much, free or not.
+    /// Sets the capacity to that of one node, which also bounds a single container.
     #[must_use]
     pub const fn with_capacity(mut self, capacity: Resources) -> Self {
         self.capacity = capacity;
@@ -148,26 +148,27 @@ impl Cluster {
         self
     }
 
-    /// The same in another state.
+    /// Sets the availability.
     #[must_use]
     pub const fn with_availability(mut self, availability: Availability) -> Self {
         self.availability = availability;
         self
     }
 
-    /// Counts as free what instances of the very app that is being placed occupy there: to run it takes nothing more. Never more than there is.
+    /// Counts the resources that instances of the app being placed already hold there as free, since running it there needs no more
+    /// of them. The result is capped at the capacity.
     pub fn give_back(&mut self, held: &Resources) {
         self.return_free(held);
         self.free = class_min(&self.free, &self.capacity);
         self.largest = class_min(&self.largest.saturating_add(held), &self.roomiest);
     }
 
-    /// Takes what a container holds until its job ends.
+    /// Subtracts what a container holds until its job ends; not below zero.
     pub(super) fn take(&mut self, demand: &Resources) {
         self.free = self.free.checked_sub(demand).unwrap_or_default();
     }
 
-    /// Returns what was taken.
+    /// Adds what [`Cluster::take`] subtracted.
     pub(super) fn return_free(&mut self, demand: &Resources) {
         self.free = self.free.saturating_add(demand);
     }

@@ -1,18 +1,18 @@
-//! What it costs to pass data from one cluster to another: `omega`.
+//! Data transfer between clusters: `omega`.
 
 use fdn_core::Millis;
 
-/// How much data a link carries in a time.
+/// The transfer rate of a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bandwidth {
     ms_per_byte: f64,
 }
 
 impl Bandwidth {
-    /// No limit: only the latency counts.
+    /// Unlimited: only the latency counts.
     pub const UNLIMITED: Self = Self { ms_per_byte: 0.0 };
 
-    /// Megabytes (10^6 bytes) per second; `None` unless positive.
+    /// From megabytes (10^6 bytes) per second; `None` unless positive.
     #[must_use]
     pub fn from_mb_per_s(rate: f64) -> Option<Self> {
         (rate > 0.0).then(|| Self {
@@ -21,30 +21,30 @@ impl Bandwidth {
     }
 }
 
-/// One direction between two clusters.
+/// One direction of the path between two clusters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// Time of the first byte.
+    /// The time until the first byte arrives.
     pub latency: Millis,
-    /// Rate of the others.
+    /// The rate at which the following bytes arrive.
     pub bandwidth: Bandwidth,
 }
 
 impl Link {
-    /// Costs nothing.
+    /// Transfers take no time.
     pub const INSTANT: Self = Self {
         latency: Millis::ZERO,
         bandwidth: Bandwidth::UNLIMITED,
     };
 
-    /// Carries nothing: data never arrives.
+    /// Unconnected: data never arrives.
     pub const NONE: Self = Self {
         latency: Millis::INFINITY,
         bandwidth: Bandwidth::UNLIMITED,
     };
 }
 
-/// The links of every ordered pair of clusters. Within a cluster nothing is paid.
+/// The links of every ordered pair of clusters. Transfers within a cluster take no time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
     clusters: usize,
@@ -53,7 +53,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// `clusters` clusters, with the link that `link` says from the first to the second.
+    /// Evaluates `link` for every ordered pair of different cluster indices; negative latencies count as zero.
     #[must_use]
     pub fn from_fn(clusters: usize, mut link: impl FnMut(usize, usize) -> Link) -> Self {
         let mut network = Self {
@@ -75,7 +75,8 @@ impl Network {
         network
     }
 
-    /// From the latencies and times per byte of every ordered pair, the first cluster's first; what is missing carries nothing.
+    /// From the latencies (ms) and times per byte (ms) of every ordered pair, row by row of the sending cluster; a missing latency
+    /// makes the pair unconnected.
     pub(crate) fn from_numbers(
         clusters: usize,
         mut latency: Vec<f64>,
@@ -102,29 +103,30 @@ impl Network {
         Self::uniform(clusters, Link::INSTANT)
     }
 
-    /// How many clusters it joins.
+    /// The number of clusters.
     #[must_use]
     pub const fn clusters(&self) -> usize {
         self.clusters
     }
 
-    /// The time `bytes` bytes take from one cluster to another.
+    /// `omega`: how long `bytes` bytes take from one cluster to another; zero within one.
     ///
     /// # Panics
-    /// If there is no such cluster.
+    /// If an index is not below [`Network::clusters`].
     #[must_use]
     pub fn time(&self, from: usize, to: usize, bytes: u64) -> Millis {
         let at = from * self.clusters + to;
         Millis::new(self.latency[at] + bytes as f64 * self.ms_per_byte[at])
     }
 
-    /// Latencies and times per byte from one cluster to each.
+    /// Latencies and times per byte, in ms, from one cluster to each.
     pub(crate) fn row(&self, from: usize) -> (&[f64], &[f64]) {
         let row = from * self.clusters..(from + 1) * self.clusters;
         (&self.latency[row.clone()], &self.ms_per_byte[row])
     }
 
-    /// Mean latency and mean time per byte over the ordered pairs of different clusters that `usable` allows and a link joins.
+    /// Mean latency and mean time per byte, in ms, over the connected ordered pairs of different clusters that `usable` accepts;
+    /// zeros if there are none.
     pub(crate) fn mean(&self, usable: impl Fn(usize) -> bool) -> (f64, f64) {
         let (mut latency, mut per_byte, mut pairs) = (0.0, 0.0, 0.0);
         for from in (0..self.clusters).filter(|&p| usable(p)) {

@@ -1,4 +1,4 @@
-//! The outcome of a placement: immutable data that whoever executes it has no choice left in.
+//! The outcome of a placement: immutable data that leaves no choice to whoever executes it.
 
 use fdn_core::Millis;
 
@@ -7,14 +7,14 @@ use super::model::{Cluster, ClusterIndex};
 use super::problem::{Hold, Problem};
 use crate::dag::{Dag, TaskIndex};
 
-/// Where and when one task runs.
+/// Where and when one task runs. Times are in ms from the moment of planning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// The cluster.
+    /// The cluster's position in the problem.
     pub cluster: ClusterIndex,
-    /// The slot of the cluster.
+    /// The slot's number within the cluster.
     pub slot: u32,
-    /// Actual start time.
+    /// `AST`: actual start time.
     pub start: Millis,
     /// `AFT`: actual finish time.
     pub finish: Millis,
@@ -31,20 +31,20 @@ impl Default for Placement {
     }
 }
 
-/// A stretch of time in which a task runs without a break.
+/// An interval in which a task runs without interruption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The task.
+    /// The task's index in the DAG.
     pub task: TaskIndex,
-    /// The slot, of the task's cluster.
+    /// The slot's number within the task's cluster.
     pub slot: u32,
-    /// When it starts, or goes on.
+    /// When the task starts or resumes.
     pub start: Millis,
-    /// When it is paused, or done.
+    /// When the task is pre-empted or done.
     pub finish: Millis,
 }
 
-/// Where and when every task of a job runs. The default is a plan of nothing, as memory for [`super::Placer::place_into`].
+/// Where and when every task of a job runs. The default is an empty plan, as a buffer for [`super::Placer::place_into`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     placements: Vec<Placement>,
@@ -54,12 +54,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan from its parts; the checker tells whether it is one.
+    /// A plan from its parts, unchecked; [`crate::checker`] verifies it.
     ///
     /// `order` is the order in which the tasks were placed. The latency is computed from the placements (formula 5).
     ///
     /// # Panics
-    /// If there is no placement for each task.
+    /// If there is not one placement for each task.
     #[must_use]
     pub fn new(problem: &Problem<'_>, placements: Vec<Placement>, order: Vec<TaskIndex>) -> Self {
         Self {
@@ -70,23 +70,23 @@ impl Plan {
         }
     }
 
-    /// The same with tasks that are paused and go on: all runs of all tasks, in the order of their starts.
+    /// Adds pre-emption: the runs of all tasks, in the order of their starts.
     ///
-    /// A task's placement then says when its first run starts, when its last one ends, and in which slot; its runs together
-    /// last as long as its work. It holds its resources from start to finish, paused or not.
+    /// A task's placement then gives the start of its first run, the end of its last one, and the slot; its runs together last as
+    /// long as its work. It holds its resources from start to finish, pre-empted or not.
     #[must_use]
     pub fn with_runs(mut self, runs: Vec<Run>) -> Self {
         self.runs = runs;
         self
     }
 
-    /// The runs of all tasks; empty if every task runs from start to finish without a break.
+    /// The runs of all tasks; empty if no task is pre-empted.
     #[must_use]
     pub fn runs(&self) -> &[Run] {
         &self.runs
     }
 
-    /// As [`Plan::new`], into the memory of this plan.
+    /// As [`Plan::new`], into the buffers of this plan.
     pub(super) fn fill(
         &mut self,
         problem: &Problem<'_>,
@@ -101,7 +101,7 @@ impl Plan {
         self.order.extend_from_slice(order);
     }
 
-    /// The placements, by task.
+    /// The placements, indexed by task.
     #[must_use]
     pub fn placements(&self) -> &[Placement] {
         &self.placements
@@ -110,7 +110,7 @@ impl Plan {
     /// One task's placement.
     ///
     /// # Panics
-    /// If `task` is of another job and too large.
+    /// If the plan has no such task.
     #[must_use]
     pub fn placement(&self, task: TaskIndex) -> &Placement {
         &self.placements[task.get()]
@@ -122,23 +122,23 @@ impl Plan {
         &self.order
     }
 
-    /// From the user's sending the job until the user has all answers (formula 5).
+    /// The time from the user's sending the job to the arrival of all answers (formula 5).
     #[must_use]
     pub const fn latency(&self) -> Millis {
         self.latency
     }
 
-    /// The cluster of the entry: where the user is sent.
+    /// The entry's cluster, which is where the user is sent.
     #[must_use]
     pub fn entry(&self, dag: &Dag) -> ClusterIndex {
         self.placement(dag.entry()).cluster
     }
 
-    /// Carries what this plan occupies over to the clusters it was made from, for the next job.
+    /// Charges the clusters from which this plan was made with what it occupies, so that the next job can be placed on them.
     ///
-    /// The tasks are appended in the order of their starts, whatever the order in which they were placed: with containers in
-    /// gaps, only then has what ran before in a slot ended when the next begins. The times at which slots are free do not
-    /// depend on it: they are the latest ends.
+    /// Tasks are appended in the order of their starts, whatever the order in which they were placed: with insertion, only then has
+    /// what ran before in a slot ended when the next begins. The times at which slots become free do not depend on this order: they
+    /// are the latest ends.
     ///
     /// # Panics
     /// If the clusters or the DAG are not those of the plan.
@@ -154,14 +154,14 @@ impl Plan {
                 Hold::Task => dag.task(task).demand,
                 Hold::Job => fdn_core::Resources::default(),
             };
-            // What takes no time, while all slots are busy, takes nothing.
+            // A run of no duration, while all slots are busy, takes no slot.
             if start < finish || start >= slots.earliest() {
                 slots.occupy(start, finish, held);
             }
         }
     }
 
-    /// When what runs, in the order of the starts; a task that is paused several times.
+    /// Start, finish and task of every run, in the order of the starts; a pre-empted task occurs several times.
     fn stretches(&self) -> Vec<(Millis, Millis, TaskIndex)> {
         let whole = |task: &TaskIndex| {
             let placement = self.placement(*task);
@@ -177,8 +177,8 @@ impl Plan {
         all
     }
 
-    /// Gives back the resources that [`Plan::apply`] took for a job that held them ([`Hold::Job`]) and has ended. With
-    /// [`Hold::Task`] each container gives back its own as it ends.
+    /// Returns the resources that [`Plan::apply`] charged for a job that held them ([`Hold::Job`]) and has ended. With [`Hold::Task`]
+    /// each container's resources become free as it ends, so nothing is left to return.
     ///
     /// # Panics
     /// If the clusters or the DAG are not those of the plan.
@@ -191,7 +191,7 @@ impl Plan {
     }
 }
 
-/// Formula (5).
+/// The user's latency by formula (5).
 fn latency(problem: &Problem<'_>, placements: &[Placement]) -> Millis {
     let arrives = |exit: &TaskIndex| {
         let placement = &placements[exit.get()];
@@ -201,12 +201,12 @@ fn latency(problem: &Problem<'_>, placements: &[Placement]) -> Millis {
     last.map_or(Millis::ZERO, |last| last - problem.arrival())
 }
 
-/// A plan and the reasons for it.
+/// A plan with its explanation.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
 pub struct Planned {
-    /// The plan.
+    /// The placements.
     pub plan: Plan,
-    /// What each cluster would have meant for each task; empty with [`super::Detail::Nothing`].
+    /// The evaluation of each cluster for each task; empty with [`super::Detail::Nothing`].
     pub report: Report,
 }

@@ -4,8 +4,8 @@
 //!
 //! **Source.** Its parts: [`Heft`] with insertion, [`Peft`], PEFT's choice in HEFT's order, and [`Lookahead`].
 //!
-//! **Readings.** Best is the least latency (formula 5), ties the first in this order. Parts that cannot place the job do not count; if
-//! none can, the refusal is the first part's.
+//! **Readings.** The best plan is the one of least latency (formula 5), ties by this order. Parts that cannot place the job are skipped;
+//! if none can, the first part's refusal is returned.
 //!
 //! **Complexity.** That of its parts together, most of it the lookahead's.
 //!
@@ -14,7 +14,7 @@
 use super::list::{Heft, Lookahead, Peft, PeftOrder};
 use super::{Detail, Infeasible, Placer, Planned, Problem};
 
-/// The placer with the parts' buffers, which serve job after job.
+/// The placer with the parts' buffers, which are reused from job to job.
 #[derive(Debug)]
 pub struct Portfolio {
     heft: Heft,
@@ -61,7 +61,7 @@ impl Placer for Portfolio {
             }
         }
         match best {
-            // Only the plan that is kept has to be explained.
+            // Only the plan that is kept needs a report.
             (at, Ok(_)) if detail == Detail::Full => self.parts()[at].place(problem, detail),
             (_, outcome) => outcome,
         }

@@ -1,4 +1,4 @@
-//! A placement problem: one job, the clusters as they are, the links between them, and who waits for the answer.
+//! A placement problem: one job, the clusters in their present state, the links between them, and the user who waits for the answer.
 
 use fdn_core::{Coded, ErrorCode, Millis};
 
@@ -9,41 +9,41 @@ use super::network::Network;
 use super::rooms::Rooms;
 use crate::dag::{Dag, TaskIndex};
 
-/// A cluster slower than the fastest by more than this factor is treated as absent.
+/// A cluster whose speed is below this fraction of the fastest one's takes no part in the placement.
 pub const SLOWEST_RATIO: f64 = 1e-6;
 
 /// How long a container holds its resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hold {
-    /// Until its job ends.
+    /// Until its job ends. The article's reading, on which its NP-hardness proof relies.
     #[default]
     Job,
-    /// Until it ends itself.
+    /// Until the container itself ends.
     Task,
 }
 
-/// Which containers are placed first.
+/// Which tasks are placed first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Score {
-    /// The longest path to the end first (formula 6, HEFT's upward rank).
+    /// The task with the longest path to the end (formula 6, HEFT's upward rank).
     #[default]
     Normal,
-    /// The opposite, under precedence: the reading that the article's prose suggests, kept for the record.
+    /// The reverse order, under precedence: what the article's prose suggests, against its formula; kept to reproduce the comparison.
     Inverse,
 }
 
-/// Readings of the algorithm.
+/// Options where the article is ambiguous.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Whether the way back to the user counts when an exit's cluster is chosen.
+    /// Whether the way back to the user counts when an exit's cluster is chosen; it always counts in the latency (formula 5).
     pub exit_leg: bool,
-    /// How long resources are held.
+    /// How long containers hold their resources.
     pub hold: Hold,
-    /// Which containers are placed first.
+    /// Which tasks are placed first.
     pub score: Score,
 }
 
-/// Run times per task and cluster where they do not follow from work and speed.
+/// Run times per task and cluster, in ms, where they do not follow from work and speed (unrelated machines).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Costs {
     tasks: usize,
@@ -52,7 +52,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// One row per task with one time per cluster; infinity where a task cannot run.
+    /// One row per task with one run time per cluster; infinity where a task cannot run.
     ///
     /// # Errors
     /// When the rows differ in length or a time is negative.
@@ -80,16 +80,16 @@ impl Costs {
         })
     }
 
-    /// One of them.
+    /// The run time of a task on a cluster.
     ///
     /// # Panics
-    /// If there is no such task or cluster.
+    /// If either index is out of range.
     #[must_use]
     pub fn get(&self, task: usize, cluster: usize) -> Millis {
         Millis::new(self.times[task * self.clusters + cluster])
     }
 
-    /// The same from a function of task and cluster, into the memory of these. What is less than nothing counts as nothing.
+    /// Recomputes all entries from a function of task and cluster, into the existing buffer. Negative times count as zero.
     pub fn refill(
         &mut self,
         tasks: usize,
@@ -105,21 +105,21 @@ impl Costs {
     }
 }
 
-/// Why the parts of a problem do not belong together.
+/// The parts of a problem are inconsistent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProblemError {
     /// A list has the wrong length.
     #[error("{given} {what}, but there must be {wanted}")]
     Size {
-        /// What was counted.
+        /// What the list holds, for the message.
         what: &'static str,
-        /// How many there are.
+        /// Its length.
         given: usize,
-        /// How many there must be.
+        /// The length it must have.
         wanted: usize,
     },
-    /// A time is negative.
+    /// A time is negative, or not finite where it must be; the text names it.
     #[error("{0} is negative; give zero or more")]
     Negative(&'static str),
 }
@@ -130,7 +130,7 @@ impl Coded for ProblemError {
     }
 }
 
-/// One job to place.
+/// One job to place, with all that decides where.
 #[derive(Clone, Copy, Debug)]
 pub struct Problem<'a> {
     dag: &'a Dag,
@@ -146,7 +146,8 @@ pub struct Problem<'a> {
 }
 
 impl<'a> Problem<'a> {
-    /// A job on clusters, joined by a network, for a client at `distance` (one way, `d(u,p)`) from each; it arrives at time 0.
+    /// A job on clusters joined by a network, for a client at `distance` (one way, `d(u,p)`, by cluster), sent at time 0. An infinite
+    /// distance means out of reach.
     ///
     /// # Errors
     /// When the parts differ in the number of clusters, or a distance is negative.
@@ -186,17 +187,17 @@ impl<'a> Problem<'a> {
         })
     }
 
-    /// The same under other readings.
+    /// Sets the options.
     #[must_use]
     pub const fn with_options(mut self, options: Options) -> Self {
         self.options = options;
         self
     }
 
-    /// The same for a job that the user sends at `arrival`.
+    /// Sets the time at which the user sends the job.
     ///
     /// # Errors
-    /// When it is negative or not finite.
+    /// When `arrival` is negative or not finite.
     pub fn with_arrival(mut self, arrival: Millis) -> Result<Self, ProblemError> {
         if !(arrival.is_finite() && arrival.get() >= 0.0) {
             return Err(ProblemError::Negative("the arrival"));
@@ -205,7 +206,7 @@ impl<'a> Problem<'a> {
         Ok(self)
     }
 
-    /// The same with run times that do not follow from work and speed.
+    /// Replaces the run times that follow from work and speed.
     ///
     /// # Errors
     /// When there is not a row for each given task or not a time for each cluster.
@@ -215,8 +216,8 @@ impl<'a> Problem<'a> {
         Ok(self)
     }
 
-    /// The same with costs that are more than the time which a task takes: `costs` decide, and what they have beyond `times` is the toll
-    /// ([`crate::compete::Load::toll`]), which is told apart.
+    /// As [`Problem::with_costs`], where costs include more than run time: placement decides by `costs`; their excess over `times` is
+    /// the congestion toll ([`crate::compete::Load::toll`]), which reports list separately.
     ///
     /// # Errors
     /// When there is not a row for each given task or not a value for each cluster.
@@ -243,32 +244,32 @@ impl<'a> Problem<'a> {
         Ok(())
     }
 
-    /// The same where tasks need more of a cluster's memory than one container of each, and others need some of it.
+    /// Adds memory constraints beyond one container per task: what the instances for all calls need, and what other apps leave.
     ///
     /// # Errors
-    /// When the needs are of other tasks or clusters.
+    /// When the needs are for another number of tasks or clusters.
     pub fn with_rooms(mut self, rooms: &'a Rooms) -> Result<Self, ProblemError> {
         rooms.check(self.dag.given(), self.clusters.len())?;
         self.rooms = Some(rooms);
         Ok(self)
     }
 
-    /// The same where some tasks are kept out of some clusters.
+    /// Excludes some tasks from some clusters.
     ///
     /// # Errors
-    /// When that is said of other tasks or clusters.
+    /// When the table is for another number of tasks or clusters.
     pub fn with_bars(mut self, bars: &'a Bars) -> Result<Self, ProblemError> {
         bars.check(self.dag.given(), self.clusters.len())?;
         self.bars = Some(bars);
         Ok(self)
     }
 
-    /// What keeps a task out of a cluster beside room and time.
+    /// What [`Bars`] says about a task and a cluster; `None` if the task is not excluded.
     pub(super) fn bar(&self, task: usize, cluster: usize) -> Option<Exclusion> {
         self.bars?.get(task, cluster)
     }
 
-    /// What tasks need of the clusters' memory and what is left of it, if that was said.
+    /// The memory constraints, if there are any.
     pub(super) const fn rooms(&self) -> Option<&'a Rooms> {
         self.rooms
     }
@@ -279,43 +280,43 @@ impl<'a> Problem<'a> {
         self.costs.is_some()
     }
 
-    /// What is placed.
+    /// The job's tasks and the data between them.
     #[must_use]
     pub const fn dag(&self) -> &'a Dag {
         self.dag
     }
 
-    /// Where it may go.
+    /// The clusters, in the order of [`ClusterIndex`].
     #[must_use]
     pub const fn clusters(&self) -> &'a [Cluster] {
         self.clusters
     }
 
-    /// The links.
+    /// The links between the clusters.
     #[must_use]
     pub const fn network(&self) -> &'a Network {
         self.network
     }
 
-    /// `d(u,p)` of each cluster.
+    /// `d(u,p)` of each cluster: the one-way latency between user and cluster.
     #[must_use]
     pub const fn distance(&self) -> &'a [Millis] {
         self.distance
     }
 
-    /// When the user sends the job.
+    /// When the user sends the job, in ms from the moment of planning.
     #[must_use]
     pub const fn arrival(&self) -> Millis {
         self.arrival
     }
 
-    /// The readings.
+    /// The options.
     #[must_use]
     pub const fn options(&self) -> Options {
         self.options
     }
 
-    /// The cluster of this name.
+    /// The position of the cluster with this id; `None` if it is not part of the problem.
     #[must_use]
     pub fn cluster_index(&self, id: &fdn_core::ClusterId) -> Option<ClusterIndex> {
         self.clusters
@@ -324,10 +325,10 @@ impl<'a> Problem<'a> {
             .map(ClusterIndex::new)
     }
 
-    /// `w(c,p)`.
+    /// `w(c,p)`: the run time of a task on a cluster, the toll included.
     ///
     /// # Panics
-    /// If there is no such task or cluster.
+    /// If either index is out of range.
     #[must_use]
     pub fn work(&self, task: TaskIndex, cluster: ClusterIndex) -> Millis {
         match self.row(task) {
@@ -338,7 +339,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// What of `w(c,p)` is no time of the task's own.
+    /// The congestion toll within `w(c,p)`; zero where no tolls were given.
     pub(super) fn toll(&self, task: TaskIndex, cluster: usize) -> Millis {
         let row = task.get() * self.clusters.len();
         let times = self
@@ -382,13 +383,13 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// What keeps the whole job out of each cluster, if anything does; see the module for why these clusters count as absent.
+    /// What excludes each cluster from the whole job, if anything does; see [the module](crate::place) for why such clusters take no part.
     #[must_use]
     pub fn barred(&self) -> Vec<Option<Exclusion>> {
         (0..self.clusters.len()).map(self.barrier()).collect()
     }
 
-    /// [`Problem::barred`] of one cluster after the other, into no memory.
+    /// [`Problem::barred`] cluster by cluster, without allocating.
     pub(super) fn barrier(&self) -> impl Fn(usize) -> Option<Exclusion> + use<'a> {
         let problem = *self;
         let fastest = (0..problem.clusters.len())
@@ -405,7 +406,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// What keeps the whole job out of a cluster, however fast it is.
+    /// What excludes a cluster from the whole job regardless of its speed.
     fn closed(&self, p: usize) -> Option<Exclusion> {
         let cluster = &self.clusters[p];
         match cluster.availability {
@@ -418,7 +419,7 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// The mean; 0 of nothing.
+/// The arithmetic mean; 0 of no values.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
     if count == 0.0 { 0.0 } else { sum / count }

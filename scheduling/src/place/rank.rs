@@ -2,12 +2,12 @@
 //!
 //! `score(c) = wbar(c) + max over s in succ(c) of (omega(c,s) + score(s))`, for exits `wbar(c)`: the mean length of the longest
 //! path from the task to the end, known as HEFT's upward rank (Topcuoglu, Hariri and Wu, "Performance-Effective and Low-Complexity
-//! Task Scheduling for Heterogeneous Computing", IEEE TPDS 13(3), 2002, section 4.1). Means are taken over the clusters that count
+//! Task Scheduling for Heterogeneous Computing", IEEE TPDS 13(3), 2002, section 4.1). Means are taken over the clusters that take part
 //! (see the parent module); with transfer times that differ by pair, omega is the mean over ordered pairs of different clusters.
 //!
-//! Highest score first, ties by the smaller index, but never a child before its parent (with zero work they can tie):
-//! a task enters the queue only when its parents have left it. Scores that differ by rounding alone tie: they are compared to 40
-//! binary digits, so that not the noise of a sum but the index decides. O(n log n + |E|).
+//! Highest score first, ties by the smaller index, but never a child before its parent (with zero work they can tie): a task enters the
+//! queue only when its parents have left it. Scores that differ by rounding alone must tie, so that the index decides and not the noise
+//! of a sum: they are compared to 40 binary digits. O(n log n + |E|).
 
 use std::cell::OnceCell;
 use std::cmp::Reverse;
@@ -18,7 +18,7 @@ use fdn_core::Millis;
 use super::problem::{Problem, Score};
 use crate::dag::{Dag, TaskIndex, Transfer};
 
-/// The score of each task.
+/// The score of each task by formula (6), in ms, indexed by task.
 #[must_use]
 pub fn scores(problem: &Problem<'_>) -> Vec<Millis> {
     let barred = problem.barred();
@@ -72,7 +72,7 @@ pub(super) fn mean_transfer(
     }
 }
 
-/// A score without the digits that hold the noise of its sum.
+/// A score rounded to 40 binary digits, which removes the rounding error of its sum.
 pub(super) fn without_noise(score: Millis) -> Millis {
     const NOISE: u64 = (1 << 12) - 1;
     let score = score.get();
@@ -83,16 +83,16 @@ pub(super) fn without_noise(score: Millis) -> Millis {
     Millis::new(f64::from_bits((score.to_bits() + NOISE / 2 + 1) & !NOISE))
 }
 
-/// Buffers for the order, kept from job to job.
+/// Buffers for computing the order, kept from job to job.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     waiting: Vec<u32>,
     ready: BinaryHeap<(Rank, Reverse<TaskIndex>)>,
-    /// The tasks, first to place first.
+    /// The tasks, in the order of placement.
     pub(super) tasks: Vec<TaskIndex>,
 }
 
-/// A score as a key of which the largest comes first.
+/// A score as a sort key: the largest comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Normal(Millis),

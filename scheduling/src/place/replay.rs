@@ -1,4 +1,4 @@
-//! A schedule from an order and a cluster for each task: what searches hand over, as a plan with a report.
+//! A plan with a report from an order and a cluster for each task, the form in which searches return their result.
 
 use super::Detail;
 use super::engine::Engine;
@@ -11,9 +11,9 @@ use crate::dag::TaskIndex;
 
 /// Sorts the tasks of a plan by their starts, into `order`.
 ///
-/// Scheduled again in this order on their clusters, each at the earliest time, gaps included, no task starts later than in the
-/// plan: those before it run no longer than they did, so by induction slots and resources that were there for it still are. That
-/// holds for every plan that keeps the rules, however it was made.
+/// Scheduled again in this order on their clusters, each at the earliest time, gaps included, no task starts later than in the plan: the
+/// earlier ones run no longer than they did, so by induction the slots and resources it used are still free. That holds for every plan
+/// that the checker accepts, however it was made.
 pub(super) fn by_start(plan: &Plan, order: &mut Vec<TaskIndex>) {
     order.clear();
     order.extend_from_slice(plan.order());
@@ -21,10 +21,10 @@ pub(super) fn by_start(plan: &Plan, order: &mut Vec<TaskIndex>) {
     order.sort_by_key(|task| plan.placement(*task).start);
 }
 
-/// Places the tasks in an order that keeps precedence, each on its cluster at the earliest time, gaps included.
+/// Places the tasks in a topological order, each on its cluster at the earliest time, gaps included.
 ///
 /// # Panics
-/// If a cluster cannot take a task that is said to be there.
+/// If a cluster cannot take the task assigned to it.
 pub(super) fn replay(
     problem: &Problem<'_>,
     engine: &mut Engine<Timeline>,

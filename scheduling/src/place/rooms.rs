@@ -1,7 +1,8 @@
-//! Memory that the calls of many clients need, and what others leave of it: what a placement must keep to beside the resources of single containers.
+//! Memory constraints of a placement that serves many calls: what its instances need and what other apps leave.
 //!
-//! One job holds one container for each task. Clients that call again and again need more: several instances, or a part of one that is there
-//! already. How much that is depends on the cluster (a fast one needs fewer) and is for the caller to say, task by task ([`crate::compete`]).
+//! A single job holds one container per task. Clients that call repeatedly need more: several instances, or a share of one that already
+//! runs. How much that is depends on the cluster (a fast one needs fewer instances) and is computed by the caller, task by task
+//! ([`crate::compete`]).
 
 use std::ops::{Add, Sub};
 
@@ -10,20 +11,20 @@ use fdn_core::{MebiBytes, Resources};
 use super::infeasible::Exclusion;
 use super::problem::ProblemError;
 
-/// What rounding may add, in MiB.
+/// Tolerance for rounding errors, in MiB.
 const EPSILON: f64 = 1e-6;
 
-/// Memory of machines and of their GPU devices in MiB. Means over time have fractions; a difference can be below zero.
+/// Memory of machines and of GPU devices, in MiB. Time averages are fractional; a difference can be negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Memory {
-    /// Of machines.
+    /// Main memory of machines.
     pub main: f64,
-    /// Of GPU devices.
+    /// Memory of GPU devices.
     pub gpu: f64,
 }
 
 impl Memory {
-    /// The memory of these resources.
+    /// The memory of a resource vector.
     #[must_use]
     pub fn of(resources: &Resources) -> Self {
         Self {
@@ -32,7 +33,7 @@ impl Memory {
         }
     }
 
-    /// So many times as much.
+    /// Both kinds multiplied by `factor`.
     #[must_use]
     pub fn times(self, factor: f64) -> Self {
         Self {
@@ -50,7 +51,7 @@ impl Memory {
         }
     }
 
-    /// This and so much more, of each kind of which this is some.
+    /// Adds `other`, but only to those kinds of which `self` is not zero: a task that needs no memory of a kind is not kept out by reserves of it.
     #[must_use]
     pub fn beside(self, other: Self) -> Self {
         let sum = |own: f64, other: f64| {
@@ -63,14 +64,14 @@ impl Memory {
         }
     }
 
-    /// Whether this is there; nothing always is, also where less than nothing is left.
+    /// Whether this fits into `left`. An amount of zero always fits, even where `left` is negative.
     #[must_use]
     pub fn fits(&self, left: &Self) -> bool {
         let fits = |wanted: f64, left: f64| wanted <= EPSILON || wanted <= left + EPSILON;
         fits(self.main, left.main) && fits(self.gpu, left.gpu)
     }
 
-    /// In whole MiB and without CPU, rounded by `round`; less than nothing is nothing.
+    /// In whole MiB, without CPU, rounded by `round`; negative amounts become zero.
     fn whole(self, round: impl Fn(f64) -> f64) -> Resources {
         let mebibytes = |amount: f64| MebiBytes(round(amount).max(0.0) as u64);
         Resources {
@@ -103,7 +104,7 @@ impl Sub for Memory {
     }
 }
 
-/// What each task would need of each cluster, and what there is for them.
+/// The memory that each task would need of each cluster, and the memory left there.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rooms {
     tasks: usize,
@@ -112,7 +113,7 @@ pub struct Rooms {
 }
 
 impl Rooms {
-    /// What tasks need, by task and cluster, and what is left, by cluster; in the memory of these.
+    /// Recomputes the needs, by task and cluster, and what is left, by cluster, into the existing buffers.
     pub fn refill(
         &mut self,
         (tasks, clusters): (usize, usize),
@@ -129,14 +130,14 @@ impl Rooms {
         self.left.extend((0..clusters).map(left));
     }
 
-    /// Leaves less of each cluster, by so much.
+    /// Reduces what is left of each cluster by `less(cluster)`.
     pub fn withhold(&mut self, mut less: impl FnMut(usize) -> Memory) {
         for (cluster, left) in self.left.iter_mut().enumerate() {
             *left = *left - less(cluster);
         }
     }
 
-    /// Whether these are of so many tasks and clusters.
+    /// Whether the table has `tasks` rows of `clusters` columns.
     pub(super) fn check(&self, tasks: usize, clusters: usize) -> Result<(), ProblemError> {
         for (what, given, wanted) in [
             ("rows of needs", self.tasks, tasks),
@@ -153,18 +154,18 @@ impl Rooms {
         Ok(())
     }
 
-    /// What is left of a cluster before anything is placed.
+    /// The memory left of a cluster before anything of this job is placed.
     pub(super) fn left(&self, cluster: usize) -> Memory {
         self.left[cluster]
     }
 
-    /// What a task needs of a cluster; nothing for a virtual entry.
+    /// The memory that a task needs on a cluster; zero for a virtual entry.
     pub(super) fn need(&self, task: usize, cluster: usize) -> Memory {
         let at = task * self.left.len() + cluster;
         self.needs.get(at).copied().unwrap_or_default()
     }
 
-    /// What keeps a task out of a cluster of which so much is left.
+    /// The exclusion of a task whose need does not fit into `left`; `None` if it fits.
     pub(super) fn crowded(&self, task: usize, cluster: usize, left: &Memory) -> Option<Exclusion> {
         let need = self.need(task, cluster);
         (!need.fits(left)).then(|| Exclusion::Crowded {

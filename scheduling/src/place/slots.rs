@@ -1,24 +1,24 @@
-//! The slots of one cluster: how many containers run at once, and when each place is free again.
+//! The slots of one cluster: how many containers run at once, and when each slot becomes free.
 //!
-//! Containers are only ever appended, always to the slot that is free first (ties: the smaller slot). Two facts follow, which
-//! the code relies on: the earliest start is the least `available` of all slots, and of what was appended to a slot only the last
-//! container can still be running at that time or later, so one record per slot says everything about resources held.
+//! Containers are only ever appended, always to the slot that is free first (ties: the smaller slot). Two facts follow, on which the code
+//! relies: the earliest start is the least `available` of all slots, and of the containers in a slot only the last can still be running
+//! at that time or later, so that one record per slot describes all resources held.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use fdn_core::{Millis, Resources};
 
-/// One slot and its last container.
+/// One slot and the last container in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
-    /// When it is free.
+    /// When the slot becomes free.
     pub(super) available: Millis,
-    /// Its number.
+    /// The slot's number.
     pub(super) index: u32,
-    /// When the last container starts.
+    /// When the last container starts; it ends at `available`.
     pub(super) start: Millis,
-    /// What the last container holds until it ends.
+    /// What the last container holds from `start` until it ends.
     pub(super) demand: Resources,
 }
 
@@ -34,7 +34,7 @@ impl PartialOrd for Slot {
     }
 }
 
-/// The slots of a cluster.
+/// The slots of a cluster. Times are in ms from the moment of planning.
 #[derive(Debug, Default)]
 pub struct Slots {
     heap: BinaryHeap<Reverse<Slot>>,
@@ -62,25 +62,25 @@ impl PartialEq for Slots {
 }
 
 impl Slots {
-    /// `count` slots that are free now.
+    /// `count` slots that are free at time 0.
     #[must_use]
     pub fn idle(count: usize) -> Self {
         std::iter::repeat_n(Millis::ZERO, count).collect()
     }
 
-    /// How many there are.
+    /// The number of slots.
     #[must_use]
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no slots.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
 
-    /// `avail[p]`: when the first slot is free; infinity without slots.
+    /// `avail[p]`: when the first slot becomes free; infinity without slots.
     #[must_use]
     pub fn earliest(&self) -> Millis {
         self.heap
@@ -88,7 +88,7 @@ impl Slots {
             .map_or(Millis::INFINITY, |slot| slot.0.available)
     }
 
-    /// When each slot is free, by slot.
+    /// When each slot becomes free, by slot number.
     #[must_use]
     pub fn available(&self) -> Vec<Millis> {
         let mut slots: Vec<(u32, Millis)> = self
@@ -118,8 +118,8 @@ impl Slots {
         slot.index
     }
 
-    /// The earliest time from `from` on at which `demand` fits, for `work` long, beside the containers that hold resources of
-    /// `free` while they run. What takes no time holds nothing, and so waits for nothing.
+    /// The earliest time from `from` on at which `demand` fits for the duration `work`, beside the containers that hold some of
+    /// `free` while they run. A container of no duration holds nothing, and so waits for nothing.
     pub(crate) fn earliest_fit(
         &self,
         free: &Resources,
@@ -146,7 +146,7 @@ impl Slots {
         start
     }
 
-    /// Each slot once, in no particular order: its number, when it is free, and what is held there until then.
+    /// Each slot once, in no particular order: its number, when it becomes free, and what its container holds until then.
     pub(crate) fn busy_until(&self) -> impl Iterator<Item = (u32, Millis, Resources)> {
         self.heap
             .iter()
@@ -179,7 +179,7 @@ impl Slots {
 }
 
 impl FromIterator<Millis> for Slots {
-    /// One slot for each time at which one is free.
+    /// Slots numbered from 0, one for each time at which one becomes free.
     fn from_iter<I: IntoIterator<Item = Millis>>(available: I) -> Self {
         let heap = (0u32..)
             .zip(available)

@@ -1,19 +1,20 @@
-//! A cluster's slots with everything that runs on them, so that a container can go into a gap between others.
+//! A cluster's slots with all their busy intervals, so that a container can be inserted into a gap.
 //!
-//! **Problem.** Of `k` slots, each busy at certain times, find the earliest start from a time on at which one is idle for long
-//! enough; take it; give it back when a search tries something else.
+//! **Problem.** Of `k` slots, each busy at certain times, find the earliest start from a given time on at which one is idle for long
+//! enough; occupy it; release it when a search backtracks.
 //!
 //! **Source.** The insertion-based policy of HEFT (Topcuoglu, Hariri, Wu: IEEE TPDS 13(3), 2002, section 5.1), for `k` slots
 //! instead of one processor.
 //!
-//! **Readings.** The earliest start wins, ties by the smaller slot. A slot that is taken when planning begins has no gap before it
-//! is free, because what runs on it until then is not known. A container of no duration needs an idle moment, takes nothing and is
-//! not recorded: between two busy intervals that touch, it starts where they touch, and never splits a gap. Resources that
-//! containers hold while they run can move the start on, to where another container ends.
+//! **Readings.** The earliest start wins, ties by the smaller slot. A slot that is busy when planning begins has no gap before it becomes
+//! free, because its load until then is not known. A container of no duration needs an idle moment, occupies nothing and is not recorded:
+//! it may start where two busy intervals touch, and never splits a gap. Resources that containers hold while they run can delay the start
+//! until another container ends.
 //!
-//! **Complexity.** Each slot is a list of busy intervals in order of time, searched by halving: a gap costs O(k log m) and the gaps
-//! that are too short, an insertion O(k log m) and moving what lies behind. Where held resources are short, each attempt adds
-//! O(k log m) for each container that starts while the new one would run. Nothing is allocated once the lists are warm.
+//! **Complexity.** Each slot is a list of busy intervals in order of time with binary search: finding a gap costs O(k log m) plus the
+//! gaps passed over because they are too short, an insertion O(k log m) plus moving the later intervals. Where held resources are short,
+//! each attempt adds O(k log m) for each container that starts while the new one would run. Nothing is allocated once the lists have
+//! grown.
 //!
 //! **Invariants.** The busy intervals of a slot do not overlap and have a length above zero, so that both their starts and their
 //! ends ascend; none begins before the slot is free; what is released was occupied.
@@ -34,15 +35,15 @@ struct Run {
 /// One slot.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Lane {
-    /// Until when it is taken from before.
+    /// The end of the work from before planning; no gap begins earlier.
     taken: f64,
     runs: Vec<Run>,
-    /// At least what any of its containers holds, class by class.
+    /// Per class, an upper bound of what any of its containers holds.
     widest: Resources,
 }
 
 impl Lane {
-    /// The first busy interval that ends after a time.
+    /// The position of the first busy interval that ends after a time.
     fn after(&self, time: f64) -> usize {
         match self.runs.last() {
             Some(last) if last.end > time => self.runs.partition_point(|run| run.end <= time),
@@ -50,7 +51,7 @@ impl Lane {
         }
     }
 
-    /// The earliest time from `ready` on at which it is idle for `work`.
+    /// The earliest time from `ready` on at which the slot is idle for `work`.
     fn earliest(&self, ready: f64, work: f64) -> f64 {
         let mut start = ready.max(self.taken);
         for run in &self.runs[self.after(start)..] {
@@ -62,14 +63,14 @@ impl Lane {
         start
     }
 
-    /// Where `[start, finish)` goes among the busy intervals, if it is idle then.
+    /// The position at which `[start, finish)` can be inserted; `None` if the slot is not idle then.
     fn gap(&self, start: f64, finish: f64) -> Option<usize> {
         let at = self.after(start);
         let behind = self.runs.get(at).is_none_or(|run| finish <= run.start);
         (start >= self.taken && behind).then_some(at)
     }
 
-    /// What its container holds at a time, and until when.
+    /// The busy interval that contains a time, if there is one: what its container holds, and until when.
     fn holding(&self, time: f64) -> Option<&Run> {
         self.runs
             .get(self.after(time))
@@ -77,12 +78,12 @@ impl Lane {
     }
 }
 
-/// The slots of a cluster with all their busy intervals.
+/// The slots of a cluster with all busy intervals.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     lanes: Vec<Lane>,
     spare: Vec<Lane>,
-    /// At least what is held at any time.
+    /// Per class, an upper bound of what is held at any time.
     peak: Resources,
 }
 
@@ -94,7 +95,7 @@ impl Calendar for Timeline {
             lane.taken = record.available.get();
             lane.runs.clear();
             lane.widest = record.demand;
-            // Only what it holds matters of a container from before; the time before its end is no gap anyway.
+            // Of a container from before planning only the resources matter; the time before its end is no gap anyway.
             if record.start < record.available {
                 lane.runs.push(Run {
                     start: record.start.get(),
@@ -153,7 +154,7 @@ impl Calendar for Timeline {
 }
 
 impl Timeline {
-    /// Gives back what [`Calendar::occupy`] took; what had no duration took nothing.
+    /// Reverts [`Calendar::occupy`]; a container of no duration occupied nothing.
     pub(super) fn release(&mut self, slot: u32, start: f64, finish: f64) {
         if start < finish {
             let lane = &mut self.lanes[slot as usize];
@@ -163,7 +164,7 @@ impl Timeline {
         }
     }
 
-    /// Forgets what has ended by a time, before which nothing more will start.
+    /// Drops the intervals that end by `time`, before which nothing more will start.
     pub(super) fn forget_before(&mut self, time: f64) {
         for lane in &mut self.lanes {
             let past = lane.after(time);
@@ -189,13 +190,13 @@ impl Timeline {
         self.peak = widest.fold(Resources::default(), |sum, held| sum.saturating_add(&held));
     }
 
-    /// What takes no time holds nothing, and where everything fits at once nothing has to wait.
+    /// Whether resources could delay the start: not if the container has no duration, nor if everything held at the peak fits beside it.
     fn may_clash(&self, held: &Held<'_>, work: f64) -> bool {
         work > 0.0 && !self.peak.saturating_add(held.demand).fits(held.free)
     }
 
-    /// If `demand` does not fit at some time of `[start, end)`: until when it cannot fit, wherever in between it starts. What is
-    /// held grows only where a container starts, so those moments suffice.
+    /// If `demand` does not fit at some moment of `[start, end)`: a time before which no start of the container is possible. What is
+    /// held grows only where a container starts, so checking those moments suffices.
     fn clash(&self, demand: &Resources, free: &Resources, start: f64, end: f64) -> Option<f64> {
         let starts = self.lanes.iter().flat_map(|lane| {
             let first = lane.runs.partition_point(|run| run.start <= start);
@@ -207,7 +208,7 @@ impl Timeline {
             .find_map(|time| self.short_until(demand, free, time))
     }
 
-    /// If `demand` does not fit at a time: until the first container of those that run then ends.
+    /// If `demand` does not fit at `time`: when the first of the containers running then ends.
     fn short_until(&self, demand: &Resources, free: &Resources, time: f64) -> Option<f64> {
         let (mut sum, mut until) = (*demand, f64::INFINITY);
         for run in self.lanes.iter().filter_map(|lane| lane.holding(time)) {

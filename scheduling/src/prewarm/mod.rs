@@ -1,19 +1,20 @@
-//! Which later stages of a running workflow are told that their call will come, and when.
+//! Prewarming: which later stages of a running workflow are announced to their gateways, and when.
 //!
-//! **Problem.** A stage whose function has no instance waits for one to start: cold, a chain of stages waits as often as it is long. Where each stage
-//! will run is known when the run begins, and about when it will; so its instance can start while the stages before it still run.
+//! **Problem.** A stage without a warm instance waits for one to start; in a chain of cold stages these waits add up. Where each stage
+//! will run is known when the run begins, and roughly when; so its instance can start while earlier stages are still running.
 //!
-//! **Way.** Whoever leads the run ([`Prewarm`]) works out when each stage is expected to start: when the last of its parents is expected to end, by what
-//! each stage typically takes. Not earlier than [`Settings::horizon`] before that, the gateway where the stage will run is told, and answers what it has
-//! done: an instance is there, one is started, or starting one takes so long that it is too early ([`Answer::Later`]). In that case it is told again when it
-//! is time. Every begin and end of a stage makes all expectations anew.
+//! **Method.** The gateway that leads the run ([`Prewarm`]) estimates when each stage starts: when the last of its parents is expected to
+//! end, by the typical duration of each stage. At most [`Settings::horizon`] before that, it announces the stage to the gateway where it
+//! will run, which answers what it did: an instance is available, one is being started, or starting one takes so little time that it is
+//! too early ([`Answer::Later`]). In that case the announcement is repeated later. Every start and end of a stage updates all estimates.
 //!
-//! **Readings.** A start that comes too soon costs an instance that is idle for a moment, one that comes too late costs whoever waits. So a gateway starts
-//! a quarter sooner than it must ([`is_due`]), and what a stage takes is learnt with a leaning to its short runs ([`lean`]). A stage that runs only upon
-//! failures, and what needs such a stage, is not told.
+//! **Readings.** A start that is too early costs a briefly idle instance, one that is too late makes the caller wait. So a gateway starts
+//! instances a quarter sooner than necessary ([`is_due`]), and the learnt durations are biased towards short ones ([`lean`]). A stage
+//! that runs only after failures, and stages that depend on it, are not announced.
 //!
-//! **Invariants**, each a property test: a stage is told only while it waits, at most [`TELLS`] times, and never again once an answer is final; no more
-//! are asked at a time than may be; nothing is due earlier than the horizon allows; what is due is told when [`Prewarm::next_due`] says.
+//! **Invariants**, each a property test: a stage is announced only while it waits, at most [`TELLS`] times, and never again after a final
+//! answer; no more than [`Settings::at_once`] announcements are unanswered at a time; none is made earlier than the horizon allows;
+//! [`Prewarm::next_due`] gives the time of the next one.
 //!
 //! **Complexity.** O(stages + edges) for each event.
 
@@ -23,19 +24,19 @@ mod tests;
 use fdn_core::Millis;
 use fdn_core::workflow::Condition;
 
-/// How often one stage is told: whether it is warm, to start, and once more if the expectations have moved between.
+/// The most announcements of one stage: to learn whether it is warm, to start it, and once more if the estimates have changed in between.
 pub const TELLS: u32 = 3;
-/// How much sooner an instance is started than it must be, as a factor of what that takes.
+/// How much sooner an instance is started than necessary, as a factor of its start time.
 const EARLY: f64 = 1.25;
-/// How far a sample moves what is known, where it is less and where it is more.
+/// The weight of a sample in the learnt duration, if it is shorter and if it is longer.
 const LEAN: (f64, f64) = (0.5, 0.1);
 
-/// Bounds.
+/// The settings of prewarming.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// How long before its expected call a stage is told at the earliest; nothing is told if it is 0.
+    /// How long before its expected start a stage is announced at the earliest; 0 turns prewarming off.
     pub horizon: Millis,
-    /// How many stages are asked at a time.
+    /// The most unanswered announcements at a time.
     pub at_once: usize,
 }
 
@@ -44,33 +45,33 @@ pub struct Settings {
 pub struct Stage {
     /// Its parents, by index.
     pub parents: Vec<usize>,
-    /// Upon which ending of them it runs.
+    /// On which outcome of its parents it runs.
     pub when: Condition,
-    /// How long it typically takes, the way to it and back included.
+    /// Its typical duration, including the way to its cluster and back.
     pub takes: Millis,
-    /// Its function has answered just now where it will run: nothing need be told.
+    /// Whether its function has just answered where it will run, so that no announcement is needed.
     pub is_warm: bool,
 }
 
-/// What a gateway has done about a call that will come.
+/// The answer of a gateway to an announcement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Answer {
-    /// An instance is started.
+    /// An instance is being started for the call.
     Started,
-    /// One is free already, or is being started and claimed by nobody.
+    /// An instance is idle, or is being started for no other call.
     Warm,
-    /// There is no room for one beside what runs.
+    /// There is no capacity for an instance beside the running ones.
     NoRoom,
-    /// It is too early: starting one takes so long.
+    /// It is too early, given this start time of an instance.
     Later(Millis),
-    /// The stage is not known there, or this is not.
+    /// The gateway does not know the stage, or does not know announcements.
     Unknown,
-    /// Nobody answered.
+    /// The gateway did not answer.
     Lost,
 }
 
 impl Answer {
-    /// The word for it, without the time.
+    /// The name used in metrics, without the time.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -84,22 +85,22 @@ impl Answer {
     }
 }
 
-/// A stage that is to be told.
+/// A stage to be announced.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tell {
-    /// Which one.
+    /// The index of the stage.
     pub stage: usize,
-    /// In how long its call is expected.
+    /// The time until its expected start.
     pub within: Millis,
 }
 
-/// Whether an instance that takes `cold` to start is to be started now for a call that is expected in so long.
+/// Whether an instance with the start time `cold` must be started now for a call expected in `within`.
 #[must_use]
 pub fn is_due(within: Millis, cold: Millis) -> bool {
     within <= cold * EARLY
 }
 
-/// One step of learning how long a stage takes. It goes half the way to a shorter sample, and a tenth of the way to a longer one.
+/// One step of learning a stage's duration: half way to a shorter sample, a tenth of the way to a longer one.
 #[must_use]
 pub fn lean(known: Option<Millis>, sample: Millis) -> Millis {
     let Some(known) = known else {
@@ -121,7 +122,7 @@ enum Known {
     Nothing,
     Asked,
     Cold(Millis),
-    /// Nothing more is to be told.
+    /// No more announcements.
     Final,
 }
 
@@ -133,17 +134,17 @@ struct Row {
     tells: u32,
 }
 
-/// What is told of one run.
+/// The prewarming of one run.
 #[derive(Clone, Debug)]
 pub struct Prewarm {
     rows: Vec<Row>,
-    /// Every stage after its parents.
+    /// A topological order of the stages.
     order: Vec<usize>,
     settings: Settings,
 }
 
 impl Prewarm {
-    /// Of a run of these stages, which are a DAG, none of which has begun.
+    /// For a run of these stages, which form a DAG and none of which has begun.
     #[must_use]
     pub fn new(stages: Vec<Stage>, settings: Settings) -> Self {
         let order = in_order(&stages);
@@ -164,21 +165,21 @@ impl Prewarm {
         }
     }
 
-    /// A stage is called, for the first time or again.
+    /// Reports that a stage is called, for the first time or again.
     pub fn begun(&mut self, stage: usize, now: Millis) {
         if let Some(row) = self.rows.get_mut(stage) {
             row.progress = Progress::Running(now);
         }
     }
 
-    /// A stage has ended, or will not run.
+    /// Reports that a stage has ended, or will not run.
     pub fn ended(&mut self, stage: usize) {
         if let Some(row) = self.rows.get_mut(stage) {
             row.progress = Progress::Ended;
         }
     }
 
-    /// What came of having told a stage.
+    /// Reports the answer to the announcement of a stage.
     pub fn answered(&mut self, stage: usize, answer: Answer) {
         let Some(row) = self.rows.get_mut(stage) else {
             return;
@@ -194,7 +195,7 @@ impl Prewarm {
         };
     }
 
-    /// The stages that are to be told now, the soonest first. Each is to be reported by [`Self::answered`].
+    /// The stages to be announced now, the soonest first. Each announcement must be followed by [`Self::answered`].
     pub fn due(&mut self, now: Millis) -> Vec<Tell> {
         let asked = self.rows.iter().filter(|row| row.known == Known::Asked);
         let room = self.settings.at_once.saturating_sub(asked.count());
@@ -216,14 +217,14 @@ impl Prewarm {
         due
     }
 
-    /// When a stage is to be told next, if nothing happens before.
+    /// When the next announcement is due if no event comes before; `None` if there is none.
     #[must_use]
     pub fn next_due(&self, now: Millis) -> Option<Millis> {
         let open = self.open(now).into_iter();
         open.map(|(_, at, _)| at).filter(|at| *at > now).min()
     }
 
-    /// The stages of which something may be told: when, and their expected start.
+    /// The stages that may be announced: index, time of the announcement, and expected start.
     fn open(&self, now: Millis) -> Vec<(usize, Millis, Millis)> {
         let is_open = |row: &Row| {
             row.progress == Progress::Waiting
@@ -245,7 +246,7 @@ impl Prewarm {
         .collect()
     }
 
-    /// When each stage that waits is expected to start, if it is expected to run.
+    /// The expected start of each waiting stage, if it is expected to run.
     fn starts(&self, now: Millis) -> Vec<Option<Millis>> {
         let mut ends = vec![now; self.rows.len()];
         let mut unlikely = vec![false; self.rows.len()];
@@ -274,7 +275,7 @@ impl Prewarm {
     }
 }
 
-/// The stages, each after its parents.
+/// A topological order of the stages.
 fn in_order(stages: &[Stage]) -> Vec<usize> {
     let mut lacking: Vec<usize> = stages.iter().map(|stage| stage.parents.len()).collect();
     let mut children = vec![Vec::new(); stages.len()];

@@ -1,15 +1,15 @@
-//! Numbers and words as bytes, to the last bit, and back without trusting what is read.
+//! Binary encoding of numbers and strings, exact to the last bit, and decoding that trusts no input.
 
 use fdn_core::{MebiBytes, MilliCpu, Millis, Resources};
 
 use super::Malformed;
 
-/// Bytes that grow.
+/// An output buffer.
 #[derive(Debug, Default)]
 pub(super) struct Writer(pub(super) Vec<u8>);
 
 impl Writer {
-    /// A whole number, seven bits to the byte, the lowest first: small ones are short.
+    /// A variable-length integer (LEB128): seven bits per byte, the lowest first, so that small numbers are short.
     pub(super) fn whole(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.0.push((number & 0x7f) as u8 | 0x80);
@@ -30,7 +30,7 @@ impl Writer {
         self.0.push(byte);
     }
 
-    /// Every bit of it.
+    /// The eight bytes of an IEEE 754 number, the lowest first.
     pub(super) fn number(&mut self, number: f64) {
         self.0.extend_from_slice(&number.to_bits().to_le_bytes());
     }
@@ -58,7 +58,7 @@ impl Writer {
     }
 }
 
-/// Bytes that are read.
+/// The rest of the input.
 #[derive(Debug)]
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
@@ -97,7 +97,8 @@ impl<'a> Reader<'a> {
         Err(Malformed::Nonsense("a whole number"))
     }
 
-    /// How many there are of something; each takes a byte at least, so that nothing larger than what is there is made room for.
+    /// A length or count. Each element takes at least one byte, so a count above the remaining input is refused before any memory is
+    /// allocated for it.
     pub(super) fn count(&mut self) -> Result<usize, Malformed> {
         let count = usize::try_from(self.whole()?).map_err(|_| Malformed::Short)?;
         if count > self.0.len() {
@@ -106,7 +107,7 @@ impl<'a> Reader<'a> {
         Ok(count)
     }
 
-    /// The index of something of which there are so many.
+    /// An index below `there`.
     pub(super) fn index(&mut self, there: usize) -> Result<usize, Malformed> {
         let index = usize::try_from(self.whole()?).unwrap_or(usize::MAX);
         if index < there {

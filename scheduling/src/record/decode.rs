@@ -1,4 +1,4 @@
-//! Bytes to a pass. They may come from anywhere: nothing is believed.
+//! Decodes a pass. The bytes may come from anywhere, so everything is validated.
 
 use std::num::NonZeroU32;
 
@@ -53,7 +53,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Recorded, Malformed> {
     if decisions.outcomes.len() != offers.len() {
         return Err(Malformed::Nonsense("a number of decisions"));
     }
-    // Tables are laid out by what an app's first offer runs.
+    // Tables are sized by the workflow of an app's first offer, so all offers of an app must have the same.
     let mut runs = vec![None; apps.len()];
     for entry in settled.iter().chain(&offers) {
         if *runs[entry.app].get_or_insert(entry.dag) != entry.dag {
@@ -77,7 +77,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Recorded, Malformed> {
     })
 }
 
-/// How many there are of what offers name.
+/// The number of entries of each table that offers refer to.
 struct There {
     apps: usize,
     parts: [usize; 4],

@@ -1,4 +1,4 @@
-//! A pass to bytes.
+//! Encodes a pass.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use crate::dag::{Dag, Holding, TaskIndex, Transfer};
 use crate::place::{Availability, Bars, Cluster, ClusterIndex, Exclusion, Hold, Network, Score};
 use fdn_core::manifest::RuntimeKind;
 
-/// What several offers share, each once, in the order in which offers first named it. The same place in memory is the same thing; what is equal
-/// in two places stands twice, which costs room and changes nothing.
+/// Parts shared by several offers, each stored once, in the order of first use. Identity is the address in memory; equal values at two
+/// addresses are stored twice, which costs space and changes nothing.
 struct Shared<T> {
     of: BTreeMap<usize, usize>,
     items: Vec<T>,
@@ -37,7 +37,7 @@ fn address<T: ?Sized>(item: &T) -> usize {
     std::ptr::from_ref(item).cast::<()>().addr()
 }
 
-/// The shared parts of all offers, and which of them are whose.
+/// The shared parts of all offers, and which offer uses which.
 struct Parts<'a> {
     dags: Shared<&'a Dag>,
     views: Shared<(&'a str, &'a Offer<'a>)>,
@@ -255,7 +255,7 @@ fn offer(to: &mut Writer, offer: &Offer<'_>, parts: [Option<usize>; 4], clusters
     }
 }
 
-/// Clusters by their index, one more than it; nothing of one that is gone.
+/// Clusters by index plus one; zero for one that no longer exists.
 fn places(to: &mut Writer, places: &[ClusterIndex], clusters: usize) {
     to.list(places, |to, place| {
         to.count(if place.get() < clusters {

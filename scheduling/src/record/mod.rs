@@ -1,23 +1,23 @@
-//! A pass of the planner as bytes: everything that it read, and everything that it decided, so that it can be made again by the same code and
-//! compared to the last bit, or be made by another rule.
+//! A planning pass as bytes: all its inputs and decisions, so that it can be replayed by the same code and compared to the last bit, or
+//! be decided by another rule.
 //!
-//! **Form.** `fdn-plan`, the version of the form as a whole number, then the parts below one after the other. Whole numbers are of seven bits to the
-//! byte, the lowest first; numbers with fractions are the eight bytes of IEEE 754, the lowest first, since JSON has neither infinity nor every bit;
-//! texts and lists begin with their length. What many offers share (workflows, groups with their distances, what bars tasks from clusters, corrections)
-//! stands once, and offers name it by its index. Compressing, check sums and files are for whoever keeps records.
+//! **Format.** `fdn-plan`, the format version as an integer, then the parts below in sequence. Integers are LEB128 (seven bits per byte,
+//! the lowest first); floating-point numbers are the eight bytes of IEEE 754, the lowest first, since JSON has neither infinity nor every
+//! bit; strings and lists begin with their length. What many offers share (workflows, groups with their distances, exclusions,
+//! corrections) is stored once, and offers refer to it by index. Compression, checksums and files are up to the caller.
 //!
 //! | part | has |
 //! | --- | --- |
-//! | when | milliseconds since 1970, and the numbers of the bucket of moves |
-//! | terms | margin, horizon, readings of Heu-Orche |
-//! | clusters | name, speed, slots, what is free and what there is at all, whether it takes work; then the links of every pair |
-//! | names | of apps |
-//! | shared | workflows, groups, bars, corrections |
-//! | settled, offers | app, rate, where it was, whether it dwells, and which of the shared parts are its own |
-//! | decisions | of each offer: the verdict, the clusters, the time; of each cluster: what is asked of it; the bucket of moves |
+//! | when | the time in ms since 1970, and the state of the bucket of moves |
+//! | terms | margin, horizon, options of Heu-Orche |
+//! | clusters | id, speed, slots, free and total resources, availability; then the links of every pair |
+//! | names | of the apps |
+//! | shared | workflows, groups, exclusions, corrections |
+//! | settled, offers | app, rate, previous clusters, whether it dwells, and which of the shared parts it uses |
+//! | decisions | of each offer: the verdict, the clusters, the latency; of each cluster: its load and memory need; the bucket of moves |
 //!
-//! **Invariants.** What is read back gives the very pass that was written; bytes that are no record are refused, and nothing larger than they
-//! could tell of is ever made room for.
+//! **Invariants.** Decoding gives exactly the pass that was encoded; bytes that are no record are refused, and no more memory is
+//! allocated than the length of the input justifies.
 
 mod bytes;
 mod decode;
@@ -31,56 +31,56 @@ use crate::dag::Dag;
 use crate::place::{Bars, Cluster, ClusterIndex, Memory, Network};
 pub use replay::Difference;
 
-/// The version of the form that is written, and the only one that is read.
+/// The format version that is written, and the only one that is read.
 pub const VERSION: u64 = 1;
-/// How a record begins.
+/// The first bytes of every record.
 pub const MARK: &[u8; 8] = b"fdn-plan";
 
-/// Why bytes are no record.
+/// The bytes are not a valid record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// They do not begin like one.
+    /// They do not begin with [`MARK`].
     #[error("does not begin like a record")]
     Mark,
-    /// They are of another version.
+    /// They have this other format version.
     #[error("is of version {0}, and this program reads {VERSION}")]
     Version(u64),
     /// They end before the record does.
     #[error("ends before its content does")]
     Short,
-    /// Something is no value that can be there.
+    /// A value is out of its range; the text names it.
     #[error("has {0} that cannot be")]
     Nonsense(&'static str),
-    /// They go on after the record has ended.
+    /// They continue after the end of the record.
     #[error("goes on after its content has ended")]
     Long,
 }
 
-/// What is asked of a cluster after a pass.
+/// The load of a cluster after a pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Asked {
-    /// Slots that are busy on average.
+    /// The offered load in erlangs: the mean number of busy slots.
     pub erlangs: f64,
-    /// Runs a second.
+    /// The arrival rate of task runs, per second.
     pub runs: f64,
-    /// Memory.
+    /// The memory needed for instances.
     pub memory: Memory,
 }
 
-/// What a pass decided.
+/// The decisions of a pass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decisions {
-    /// Of each offer that had its turn.
+    /// By offer that had its turn, in the order of [`Pass::offers`].
     pub outcomes: Vec<Outcome>,
-    /// Of each cluster.
+    /// By cluster.
     pub asked: Vec<Asked>,
-    /// The bucket of moves as it was left.
+    /// The bucket of moves after the pass.
     pub moves: Moves,
 }
 
 impl Decisions {
-    /// What a competition came to.
+    /// Collects the decisions from a competition after its pass.
     #[must_use]
     pub fn new(outcomes: Vec<Outcome>, competition: &Competition<'_>, moves: Moves) -> Self {
         let parts = competition.loads().iter().zip(competition.needed());
@@ -98,39 +98,39 @@ impl Decisions {
     }
 }
 
-/// A pass that was just made.
+/// A completed pass, to be recorded.
 #[derive(Clone, Copy, Debug)]
 pub struct Made<'a> {
-    /// When.
+    /// When it was made.
     pub at: Timestamp,
-    /// The names of apps, by [`Offer::app`].
+    /// The names of the apps, indexed by [`Offer::app`].
     pub apps: &'a [&'a str],
-    /// The names of the groups of settled offers, then of the others.
+    /// The names of the groups: of the settled offers, then of the others.
     pub groups: &'a [&'a str],
-    /// What it read.
+    /// Its inputs.
     pub pass: &'a Pass<'a>,
-    /// The bucket of moves before.
+    /// The bucket of moves before the pass.
     pub moves: Moves,
-    /// What it decided.
+    /// Its decisions.
     pub decisions: &'a Decisions,
 }
 
 impl Made<'_> {
-    /// As bytes.
+    /// Encodes the record; see the module for the format.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         encode::encode(self)
     }
 }
 
-/// A group of clients as it sees the clusters.
+/// A client group's name and its distances to the clusters.
 #[derive(Clone, Debug, PartialEq)]
 struct View {
     name: String,
     distance: Vec<Millis>,
 }
 
-/// Which clients of which app, and what they ask for.
+/// One offer, with indices into the shared parts.
 #[derive(Clone, Debug)]
 struct Entry {
     app: usize,
@@ -143,7 +143,7 @@ struct Entry {
     dwells: bool,
 }
 
-/// A pass that was recorded.
+/// A decoded record.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     at: Timestamp,
@@ -162,10 +162,10 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Reads a record.
+    /// Decodes a record.
     ///
     /// # Errors
-    /// When the bytes are none.
+    /// When the bytes are not a valid record.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         decode::decode(bytes)
     }
@@ -176,31 +176,31 @@ impl Recorded {
         self.at
     }
 
-    /// The clusters.
+    /// The clusters before the pass.
     #[must_use]
     pub fn clusters(&self) -> &[Cluster] {
         &self.clusters
     }
 
-    /// What was decided.
+    /// The recorded decisions.
     #[must_use]
     pub const fn decisions(&self) -> &Decisions {
         &self.decisions
     }
 
-    /// Offers that had no turn.
+    /// The offers that had no turn.
     #[must_use]
     pub fn settled(&self) -> Vec<Offer<'_>> {
         self.settled.iter().map(|entry| self.offer(entry)).collect()
     }
 
-    /// Offers that had their turn.
+    /// The offers that had their turn.
     #[must_use]
     pub fn offers(&self) -> Vec<Offer<'_>> {
         self.offers.iter().map(|entry| self.offer(entry)).collect()
     }
 
-    /// The names of the app and the group of each settled offer, then of the others.
+    /// The names of the app and the group: of each settled offer, then of the others.
     pub fn names(&self) -> impl Iterator<Item = (&str, &str)> {
         let entries = self.settled.iter().chain(&self.offers);
         entries.map(|entry| {
@@ -209,7 +209,7 @@ impl Recorded {
         })
     }
 
-    /// The pass, of these offers of its own.
+    /// The recorded pass with the given offers, which [`Self::settled`] and [`Self::offers`] return.
     #[must_use]
     pub fn pass<'a>(&'a self, settled: &'a [Offer<'a>], offers: &'a [Offer<'a>]) -> Pass<'a> {
         Pass {

@@ -1,4 +1,4 @@
-//! A recorded pass, made again.
+//! Replays a recorded pass.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use crate::Error;
 use crate::compete::{Outcome, Verdict};
 use crate::place::ClusterIndex;
 
-/// Something that was decided otherwise.
+/// A decision that differs between record and replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// What it is about: an app's client group, a cluster, the bound on moves.
+    /// Its subject: an app's client group, a cluster, the bound on moves.
     pub what: String,
-    /// What the record says.
+    /// The recorded decision.
     pub recorded: String,
-    /// What the replay came to.
+    /// The replayed decision.
     pub replayed: String,
 }
 
@@ -30,10 +30,10 @@ impl fmt::Display for Difference {
 }
 
 impl Recorded {
-    /// Makes the pass again, by the code that made it.
+    /// Replays the pass with the present code.
     ///
     /// # Errors
-    /// When the record's parts do not fit each other.
+    /// When the record's parts are inconsistent.
     pub fn replay(&self) -> Result<Decisions, Error> {
         let (settled, offers) = (self.settled(), self.offers());
         let mut moves = self.moves;
@@ -46,7 +46,7 @@ impl Recorded {
         Ok(Decisions::new(outcomes, &competition, moves))
     }
 
-    /// In what other decisions differ from those that were recorded, by a single bit or more.
+    /// The decisions that differ from the recorded ones by a single bit or more.
     #[must_use]
     pub fn differences(&self, replayed: &Decisions) -> Vec<Difference> {
         let ours = &self.decisions;
@@ -117,7 +117,7 @@ impl Recorded {
             Verdict::Failed(_) => "moved since it had to",
             Verdict::Unplaced => "no place",
         };
-        // Digits enough to tell any two numbers apart.
+        // The shortest digits that identify the number exactly.
         let latency = outcome.latency.get();
         format!("{} ({verdict}, {latency:?} ms)", places.join(" and "))
     }

@@ -1,86 +1,86 @@
-//! What can be wrong with quantities of resources.
+//! Errors of resource quantities.
 
 use fdn_core::{Coded, ErrorCode};
 
 use super::unit::Units;
 
-/// Why a quantity cannot be kept, taken or given back.
+/// A quantity cannot be stored, taken or returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResourceError {
-    /// The fields of all devices need more bits than the word has, or there is no field at all.
+    /// The fields of all devices need more bits than the word has, or there are no fields.
     #[error("{devices} devices of {bits} bits do not fit into a word of {word} bits")]
     Layout {
-        /// How many devices.
+        /// The number of devices.
         devices: u32,
-        /// How many bits each.
+        /// The bits per device.
         bits: u32,
-        /// How many bits the word has.
+        /// The bits of the word.
         word: u32,
     },
-    /// More quantities than devices.
+    /// There are more quantities than devices.
     #[error("{given} quantities for {devices} devices")]
     Devices {
-        /// How many quantities.
+        /// The number of quantities.
         given: usize,
-        /// How many devices there are.
+        /// The number of devices.
         devices: u32,
     },
-    /// A device that is not there.
+    /// There is no device with this index.
     #[error("no device {device}, there are {devices}")]
     NoSuchDevice {
-        /// Its index, from 0.
+        /// The index, from 0.
         device: u32,
-        /// How many there are.
+        /// The number of devices.
         devices: u32,
     },
-    /// A quantity that is larger than a field can hold, or than the device has.
+    /// A quantity exceeds what its field can hold, or the device's capacity.
     #[error("device {device}: {quantity} is more than the {most} it can hold")]
     TooMuch {
         /// The device's index, from 0.
         device: u32,
-        /// What it would have to hold.
+        /// The quantity that would result.
         quantity: Units,
-        /// What it can.
+        /// The largest possible one.
         most: Units,
     },
-    /// A device has less than is to be taken from it.
+    /// A device has less free than is requested.
     #[error("device {device}: wants {wanted}, {has} there")]
     TooLittle {
         /// The device's index, from 0.
         device: u32,
-        /// What is to be taken.
+        /// The requested amount.
         wanted: Units,
-        /// What is there.
+        /// The free amount.
         has: Units,
     },
-    /// A word with bits outside its fields.
+    /// A word has bits set outside its fields.
     #[error("the word has bits set above its last device")]
     Stray,
-    /// A node has less than is to be taken from it, or would get back more than it has.
+    /// A node has less of a class free than is requested, or would have more free than its capacity.
     #[error("class {class}: {quantity} where only {most} can be")]
     Class {
         /// The name of the class.
         class: &'static str,
-        /// What is to be taken or given back.
+        /// The amount to be taken or returned.
         quantity: u64,
-        /// What can be.
+        /// The largest possible amount.
         most: u64,
     },
-    /// A node that is not there.
+    /// There is no node with this index.
     #[error("no node {node}, there are {nodes}")]
     NoSuchNode {
-        /// Its index.
+        /// The index.
         node: usize,
-        /// How many there are.
+        /// The number of nodes.
         nodes: usize,
     },
     /// Too few devices have enough free.
     #[error("wants {wanted} devices with enough room, {fit} have it")]
     NoDevice {
-        /// How many are wanted.
+        /// The requested number of devices.
         wanted: u32,
-        /// How many fit.
+        /// The number of devices with enough free.
         fit: u32,
     },
     /// The instance already holds slices.
@@ -89,10 +89,10 @@ pub enum ResourceError {
     /// The instance holds no slices.
     #[error("the instance holds no slices of devices")]
     NotBound,
-    /// The ledger keeps no more bindings.
+    /// The ledger's bound on bindings is reached.
     #[error("the ledger is full: {most} bindings")]
     Full {
-        /// How many it keeps.
+        /// The bound.
         most: usize,
     },
 }

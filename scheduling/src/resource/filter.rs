@@ -1,10 +1,10 @@
 //! Which nodes have room for an instance.
 //!
-//! **Source.** Patent CN111381957A: a node stays if every class has at least what is wanted; of a class with several devices, at least
-//! `count` of them must each have what is wanted per device.
+//! **Source.** Patent CN111381957A: a node passes if every class has at least the requested amount free; for a class with several
+//! devices, at least `count` of them must each have the amount requested per device.
 //!
-//! **Complexity.** One pass per class that something is wanted of, a handful of operations per node without a branch on the data; 64
-//! nodes at a time become one word of the answer, and what is out is not looked at again by 64s.
+//! **Complexity.** One pass per requested class, a handful of operations per node without data-dependent branches; 64 nodes at a time
+//! become one word of the result, and words without remaining nodes are skipped.
 
 use super::fleet::{Fleet, NodeIndex};
 use super::layout::Packed;
@@ -12,17 +12,17 @@ use super::query::Matches;
 use super::vector::{Class, DeviceRequest, Request};
 use super::word::Word;
 
-/// How many nodes a word of the set holds.
+/// The number of nodes per word of the set.
 const CHUNK: usize = 64;
 
-/// Nodes, as one bit each.
+/// A set of nodes, one bit each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeSet {
     words: Vec<u64>,
 }
 
 impl NodeSet {
-    /// An empty set with room for this many nodes, so that filling it does not allocate.
+    /// An empty set with memory for this many nodes, so that filling it does not allocate.
     #[must_use]
     pub fn with_room(nodes: usize) -> Self {
         Self {
@@ -30,7 +30,7 @@ impl NodeSet {
         }
     }
 
-    /// Makes it the set of all of `nodes` nodes.
+    /// Makes this the set of the first `nodes` nodes.
     pub fn fill(&mut self, nodes: usize) {
         self.words.clear();
         self.words.resize(nodes.div_ceil(CHUNK), u64::MAX);
@@ -39,26 +39,26 @@ impl NodeSet {
         }
     }
 
-    /// Takes every node out.
+    /// Removes all nodes.
     pub fn clear(&mut self) {
         self.words.fill(0);
     }
 
-    /// Whether a node is in it.
+    /// Whether the set contains a node.
     #[must_use]
     pub fn contains(&self, node: NodeIndex) -> bool {
         let word = self.words.get(node.get() / CHUNK).copied().unwrap_or(0);
         word >> (node.get() % CHUNK) & 1 == 1
     }
 
-    /// Takes a node out.
+    /// Removes a node.
     pub fn remove(&mut self, node: NodeIndex) {
         if let Some(word) = self.words.get_mut(node.get() / CHUNK) {
             *word &= !(1 << (node.get() % CHUNK));
         }
     }
 
-    /// How many nodes.
+    /// The number of nodes in the set.
     #[must_use]
     pub fn count(&self) -> usize {
         self.words
@@ -67,13 +67,13 @@ impl NodeSet {
             .sum()
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|word| *word == 0)
     }
 
-    /// The nodes, smallest first.
+    /// The nodes, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = NodeIndex> {
         self.words.iter().enumerate().flat_map(|(at, &word)| {
             let mut rest = word;
@@ -85,7 +85,7 @@ impl NodeSet {
         })
     }
 
-    /// Keeps the nodes whose items pass.
+    /// Keeps the nodes whose items pass the test.
     #[inline]
     fn retain<T>(&mut self, items: &[T], pass: impl Fn(&T) -> bool) {
         for (word, chunk) in self.words.iter_mut().zip(items.chunks(CHUNK)) {
@@ -116,7 +116,7 @@ impl NodeSet {
 }
 
 impl<W: Word> Fleet<W> {
-    /// Puts the nodes that have room for the request into `nodes`.
+    /// Fills `nodes` with the nodes that have room for the request.
     pub fn filter(&self, request: &Request, nodes: &mut NodeSet) {
         nodes.fill(self.len());
         for class in Class::ALL {
@@ -136,15 +136,15 @@ impl<W: Word> Fleet<W> {
     }
 
     fn filter_slices(&self, request: &Request, count: u32, nodes: &mut NodeSet) {
-        // Only whole devices ask for what each device has, so what that is does not matter.
+        // Only a request for whole devices depends on the devices' capacity, so its value does not matter here.
         let each = request.devices.each(super::unit::Units(0));
         let Some(threshold) = self.layout().at_least(each) else {
             nodes.clear();
             return;
         };
-        // Devices that a node does not have are empty fields, and more than nothing is wanted.
+        // Devices that a node lacks are empty fields, which never pass, since more than zero is requested.
         let free = self.device_free_list();
-        // The same question for each number: only so does the compiler settle it outside of the loop.
+        // One call per count, so that the compiler can move the case distinction out of the loop.
         match count {
             1 => nodes.retain(free, |free| threshold.matches(*free).at_least(1)),
             2 => nodes.retain(free, |free| threshold.matches(*free).at_least(2)),
@@ -159,7 +159,7 @@ impl<W: Word> Fleet<W> {
         nodes.retain_pairs((self.device_free_list(), self.device_capacity_list()), pass);
     }
 
-    /// The devices that nothing is taken of.
+    /// The devices of which nothing is in use.
     #[inline]
     fn untouched(&self, free: Packed<W>, capacity: Packed<W>) -> Matches<W> {
         let layout = self.layout();
@@ -168,13 +168,13 @@ impl<W: Word> Fleet<W> {
             .and(layout.present(capacity))
     }
 
-    /// The devices of a node that the request could use, if they are enough.
+    /// The devices of a node that the request could use; `None` if there are too few.
     #[must_use]
     pub fn fitting(&self, node: NodeIndex, request: &Request) -> Option<Matches<W>> {
         self.fitting_when(node, self.device_free(node), request.devices)
     }
 
-    /// As [`Self::fitting`], if this were free.
+    /// As [`Self::fitting`], for a hypothetical free state.
     pub(super) fn fitting_when(
         &self,
         node: NodeIndex,

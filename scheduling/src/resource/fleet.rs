@@ -1,6 +1,6 @@
-//! What every node of a cluster has and what is free there, side by side, so that a filter reads neighbouring memory.
+//! The capacity and free resources of all nodes, stored by class so that a filter reads contiguous memory.
 //!
-//! **Invariants.** In every class and on every device, free never passes capacity and never goes below 0; a change happens wholly or
+//! **Invariants.** In every class and on every device, free never exceeds capacity and never goes below 0; a change happens completely or
 //! not at all; the version of a node grows with every change.
 
 use fdn_core::MebiBytes;
@@ -17,32 +17,32 @@ use super::word::Word;
 pub struct NodeIndex(usize);
 
 impl NodeIndex {
-    /// The node of this number.
+    /// The node with this index.
     #[must_use]
     pub const fn new(index: usize) -> Self {
         Self(index)
     }
 
-    /// The number.
+    /// The index.
     #[must_use]
     pub const fn get(self) -> usize {
         self.0
     }
 }
 
-/// What a node has.
+/// The capacity of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeSpec {
-    /// Of the classes; 0 where it lacks one.
+    /// Its capacity by class; 0 for a class that it lacks.
     pub capacity: Vector,
-    /// How many devices.
+    /// The number of its devices.
     pub devices: u32,
-    /// How much each of them has.
+    /// The capacity of each device.
     pub each: Units,
 }
 
 impl NodeSpec {
-    /// A node with devices of this many units.
+    /// A node with devices of `each` units.
     #[must_use]
     pub const fn new(capacity: Vector, devices: u32, each: Units) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl NodeSpec {
         }
     }
 
-    /// A node with devices of this much memory.
+    /// A node with devices of this much memory, counted in this unit.
     #[must_use]
     pub const fn with_memory(
         capacity: Vector,
@@ -69,7 +69,7 @@ impl NodeSpec {
 pub struct Fleet<W> {
     layout: Layout<W>,
     nodes: Vec<NodeSpec>,
-    /// One list per class, so that a class that nothing is wanted of is not even read.
+    /// One list per class, so that classes that are not requested are not even read.
     free: [Vec<u64>; Class::ALL.len()],
     device_capacity: Vec<Packed<W>>,
     device_free: Vec<Packed<W>>,
@@ -77,7 +77,7 @@ pub struct Fleet<W> {
 }
 
 impl<W: Word> Fleet<W> {
-    /// These nodes, in the order of their ids, all of them free, in a layout that is wide enough for each.
+    /// These nodes, in the order of their ids, with everything free, in a layout that is wide enough for all.
     ///
     /// # Errors
     /// When no layout of this word is wide enough.
@@ -107,67 +107,67 @@ impl<W: Word> Fleet<W> {
         })
     }
 
-    /// How many nodes.
+    /// The number of nodes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no nodes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// How devices are packed.
+    /// The layout of packed device quantities.
     #[must_use]
     pub const fn layout(&self) -> &Layout<W> {
         &self.layout
     }
 
-    /// What a node has.
+    /// The capacity of a node.
     ///
     /// # Panics
-    /// If there is no such node, as for the other getters.
+    /// If there is no such node; this holds for the other getters as well.
     #[must_use]
     pub fn spec(&self, node: NodeIndex) -> &NodeSpec {
         &self.nodes[node.0]
     }
 
-    /// What is free of a class.
+    /// The free amount of a class.
     #[must_use]
     pub fn free(&self, node: NodeIndex, class: Class) -> u64 {
         self.free[class.index()][node.0]
     }
 
-    /// What is free of all classes.
+    /// The free amounts of all classes.
     #[must_use]
     pub fn free_vector(&self, node: NodeIndex) -> Vector {
         Vector::from_fn(|class| self.free(node, class))
     }
 
-    /// What is free on the devices.
+    /// The free amounts of all devices.
     #[must_use]
     pub fn device_free(&self, node: NodeIndex) -> Packed<W> {
         self.device_free[node.0]
     }
 
-    /// What the devices have.
+    /// The capacities of all devices.
     #[must_use]
     pub fn device_capacity(&self, node: NodeIndex) -> Packed<W> {
         self.device_capacity[node.0]
     }
 
-    /// Grows with every change of the node.
+    /// The version of a node, which grows with every change.
     #[must_use]
     pub fn version(&self, node: NodeIndex) -> u64 {
         self.versions[node.0]
     }
 
-    /// Takes what an instance wants from a node, on these devices.
+    /// Allocates the request of an instance on a node, on these devices.
     ///
     /// # Errors
-    /// What is not there; nothing is taken then.
+    /// What is not available; nothing is allocated then.
     pub fn take(
         &mut self,
         node: NodeIndex,
@@ -184,10 +184,10 @@ impl<W: Word> Fleet<W> {
         Ok(())
     }
 
-    /// Gives back what an instance had.
+    /// Returns the resources of an instance.
     ///
     /// # Errors
-    /// When a class or device would have more free than it has at all; nothing is given back then.
+    /// When a class or device would have more free than its capacity; nothing is returned then.
     pub fn give_back(
         &mut self,
         node: NodeIndex,
@@ -216,7 +216,7 @@ impl<W: Word> Fleet<W> {
         Ok(())
     }
 
-    /// How much of each device the request means there, if node and number of devices are right.
+    /// The amount that the request takes of each device of the node, after checking node and number of devices.
     fn agreed(
         &self,
         node: NodeIndex,
@@ -251,17 +251,17 @@ impl<W: Word> Fleet<W> {
         self.versions[node.0] += 1;
     }
 
-    /// What is free of a class, node by node.
+    /// The free amounts of a class, by node.
     pub(super) fn free_list(&self, class: Class) -> &[u64] {
         &self.free[class.index()]
     }
 
-    /// What is free on the devices, node by node.
+    /// The free amounts of the devices, by node.
     pub(super) fn device_free_list(&self) -> &[Packed<W>] {
         &self.device_free
     }
 
-    /// What the devices have, node by node.
+    /// The capacities of the devices, by node.
     pub(super) fn device_capacity_list(&self) -> &[Packed<W>] {
         &self.device_capacity
     }

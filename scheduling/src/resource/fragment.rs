@@ -1,20 +1,20 @@
-//! How much of a node's devices is free but of no use to the instances that usually come.
+//! Fragmentation: how much of a node's devices is free but unusable for typical instances.
 //!
-//! **Problem.** Free slices that no usual instance fits into are lost. A placement should lose as few of them as possible.
+//! **Problem.** Free slices into which no typical instance fits are lost. A placement should lose as few of them as possible.
 //!
 //! **Source.** Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent", USENIX
-//! ATC 2023. With `p_m` the share of instances of kind `m` among those that usually come and `R_g` what is free on device `g`,
-//! - `F(m) = sum over g of R_g` if `m` does not fit on the node at all, or wants no device;
-//! - `F(m) = sum over g with R_g < d_m of R_g` if it does, where `d_m` is what it wants of each device;
+//! ATC 2023. With `p_m` the share of kind `m` among typical instances and `R_g` the free amount of device `g`,
+//! - `F(m) = sum over g of R_g` if `m` does not fit on the node at all, or requests no device;
+//! - `F(m) = sum over g with R_g < d_m of R_g` if it does, where `d_m` is what it requests of each device;
 //! - `F = sum over m of p_m * F(m)`; an instance goes where F grows least.
 //!
-//! **Readings.** Which instances usually come is an input. Kinds are taken in order of their share until they make up a given part of
-//! all, at most [`KINDS_MAX`]; the shares of those are scaled to 1.
+//! **Readings.** The typical instances are an input. Kinds are taken in descending order of their share until they make up a given part
+//! of all, at most [`KINDS_MAX`]; their shares are scaled to a sum of 1.
 //!
-//! **Complexity.** O(s log n + m) per node for s different wishes of devices, m kinds and n devices: the devices are looked at once
-//! for all kinds that want the same of them.
+//! **Complexity.** O(s log n + m) per node for s different device requests, m kinds and n devices: the devices are examined once for all
+//! kinds with the same request.
 //!
-//! **Invariants.** `0 <= F <= ` what is free on the devices.
+//! **Invariants.** `F` is between 0 and the free amount of all devices.
 
 use std::collections::BTreeMap;
 
@@ -24,31 +24,31 @@ use super::query::DeviceSet;
 use super::vector::{DeviceRequest, Request, Vector};
 use super::word::Word;
 
-/// The most kinds of instances that are looked at.
+/// The most kinds of instances that are considered.
 pub const KINDS_MAX: usize = 256;
 
-/// The kinds that want the same of the devices.
+/// The kinds with the same device request.
 #[derive(Clone, Debug)]
 struct Shape {
     devices: DeviceRequest,
-    /// What the kinds want of the classes, with their shares.
+    /// The class requests of the kinds, with their shares.
     kinds: Vec<(Vector, f64)>,
     share: f64,
 }
 
-/// The instances that usually come.
+/// The typical instances of a fleet.
 #[derive(Clone, Debug)]
 pub struct Typical<W> {
     shapes: Vec<Shape>,
-    /// The kinds, in order.
+    /// The kinds, sorted.
     kinds: Vec<Request>,
-    /// What was computed per node, for which version of it.
+    /// By node: the fragmentation computed last, with the node's version at that time.
     cache: Vec<Option<(u64, f64)>>,
     word: std::marker::PhantomData<W>,
 }
 
 impl<W: Word> Typical<W> {
-    /// From requests of the past: the most frequent kinds that make up `part` of them.
+    /// From past requests: the most frequent kinds that make up `part` of them.
     #[must_use]
     pub fn observed(requests: impl IntoIterator<Item = Request>, part: f64) -> Self {
         let mut counts = BTreeMap::<Request, u64>::new();
@@ -69,7 +69,7 @@ impl<W: Word> Typical<W> {
         Self::new(frequent.map(|(request, count)| (request, count as f64)))
     }
 
-    /// Kinds with their weights; those that are not positive numbers are left out.
+    /// From kinds with weights; those whose weight is not a positive number are left out.
     #[must_use]
     pub fn new(kinds: impl IntoIterator<Item = (Request, f64)>) -> Self {
         let mut by_shape = BTreeMap::<DeviceRequest, Vec<(Vector, f64)>>::new();
@@ -104,19 +104,19 @@ impl<W: Word> Typical<W> {
         }
     }
 
-    /// How many kinds there are.
+    /// The number of kinds.
     #[must_use]
     pub const fn kinds(&self) -> usize {
         self.kinds.len()
     }
 
-    /// The number of the kind of this request, if it is one that usually comes.
+    /// The index of the kind with this request; `None` if it is not typical.
     #[must_use]
     pub fn kind(&self, request: &Request) -> Option<usize> {
         self.kinds.binary_search(request).ok()
     }
 
-    /// What is free on the node's devices and of no use, on average over the usual instances.
+    /// The free amount of the node's devices that is unusable, on average over the typical instances.
     #[must_use]
     pub fn fragments(&self, fleet: &Fleet<W>, node: NodeIndex) -> f64 {
         self.fragments_when(
@@ -127,9 +127,9 @@ impl<W: Word> Typical<W> {
         )
     }
 
-    /// How much more of the node's devices would be of no use with an instance on these devices; `None` if it does not fit.
+    /// By how much the fragmentation of the node grows with an instance on these devices; `None` if it does not fit.
     ///
-    /// What is of no use now is remembered until the node changes: so this is for one fleet.
+    /// Results are cached until the node changes, so use one value per fleet.
     pub fn gradient(
         &mut self,
         fleet: &Fleet<W>,

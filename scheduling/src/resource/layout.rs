@@ -1,15 +1,15 @@
-//! Quantities of all devices of a node in one word.
+//! Packs the quantities of all devices of a node into one word.
 //!
-//! **Problem.** A scheduler looks at the free slices of every device of thousands of nodes for each instance. One word per node
-//! instead of a list per node makes that a few operations on neighbouring memory.
+//! **Problem.** For each instance a scheduler examines the free slices of every device of thousands of nodes. One word per node instead
+//! of a list per node turns that into a few operations on contiguous memory.
 //!
 //! **Source.** Patent CN111381957A, fine-grained scheduling of service instances for distributed platforms (formula 11):
 //! `pack(N_1..N_n) = sum over i of N_i << ((i-1)*b)`, `get(K,i) = (K >> ((i-1)*b)) & (2^b - 1)`.
 //!
-//! **Readings.** Devices are counted from 0 here. The source leaves open what happens when a quantity needs more than `b` bits; here
-//! that is a typed error, and addition and subtraction are checked, so no device ever runs into its neighbour.
+//! **Readings.** Devices are counted from 0 here. The source does not say what happens when a quantity needs more than `b` bits; here
+//! that is a typed error, and addition and subtraction are checked, so no device overflows into its neighbour.
 //!
-//! **Complexity.** Everything is O(1) in the number of devices but [`Layout::pack`] and [`Layout::unpack`], O(n), and
+//! **Complexity.** All operations are O(1) in the number of devices except [`Layout::pack`] and [`Layout::unpack`], O(n), and
 //! [`Layout::total`], O(log n).
 //!
 //! **Invariants.** `n*b` is at most the word's bits; every quantity is below `2^b` and below 2^64; bits above the last field are 0.
@@ -18,45 +18,45 @@ use super::error::ResourceError;
 use super::unit::Units;
 use super::word::Word;
 
-/// Pairs, pairs of pairs ... of at most 128 fields.
+/// The number of levels of pairwise sums for at most 128 fields.
 const LEVELS: usize = 7;
 
-/// The quantities of all devices of one node. It does not know its layout, since many nodes share one.
+/// The quantities of all devices of one node. The layout is kept separately, since many nodes share it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Packed<W>(pub(super) W);
 
 impl<W: Word> Packed<W> {
-    /// Nothing on any device.
+    /// All quantities zero.
     pub const NOTHING: Self = Self(W::ZERO);
 
-    /// The word.
+    /// The packed word.
     #[must_use]
     pub const fn word(self) -> W {
         self.0
     }
 }
 
-/// How many devices a word holds and how many bits each has.
+/// The number of devices per word and the bits of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout<W> {
     devices: u32,
     bits: u32,
-    /// A field full of ones, at device 0.
+    /// A field of ones, at device 0.
     field: W,
     /// The lowest bit of every field.
     pub(super) low: W,
     /// The highest bit of every field: the guard bits of comparisons.
     pub(super) high: W,
-    /// For each level of the sum: the left halves of its pairs.
+    /// By level of the sum: a mask of the left halves of its pairs.
     halves: [W; LEVELS],
 }
 
 impl<W: Word> Layout<W> {
-    /// This many devices with this many bits each.
+    /// A layout for this many devices with this many bits each.
     ///
     /// # Errors
-    /// [`ResourceError::Layout`] when there is no field, or they do not fit into the word.
+    /// [`ResourceError::Layout`] when there are no fields, or they do not fit into the word.
     pub fn new(devices: u32, bits: u32) -> Result<Self, ResourceError> {
         let fits = devices.checked_mul(bits).is_some_and(|all| all <= W::BITS);
         if !fits || devices == 0 || bits == 0 {
@@ -87,13 +87,13 @@ impl<W: Word> Layout<W> {
         })
     }
 
-    /// How many devices.
+    /// The number of devices.
     #[must_use]
     pub const fn devices(&self) -> u32 {
         self.devices
     }
 
-    /// How many bits each has.
+    /// The bits per device.
     #[must_use]
     pub const fn bits(&self) -> u32 {
         self.bits
@@ -109,7 +109,7 @@ impl<W: Word> Layout<W> {
         })
     }
 
-    /// Packs the quantities of the first devices; the others get nothing.
+    /// Packs the quantities of the first devices; the others get zero.
     ///
     /// # Errors
     /// [`ResourceError::Devices`] for more quantities than devices, [`ResourceError::TooMuch`] for one that its field cannot hold.
@@ -128,10 +128,10 @@ impl<W: Word> Layout<W> {
         Ok(Packed(word))
     }
 
-    /// A word that was packed elsewhere.
+    /// Accepts a word that was packed elsewhere.
     ///
     /// # Errors
-    /// [`ResourceError::Stray`] when bits are set above the last field, or a field has a quantity that no unit counts.
+    /// [`ResourceError::Stray`] when bits are set above the last field, or a field exceeds the range of [`Units`].
     pub fn adopt(&self, word: W) -> Result<Packed<W>, ResourceError> {
         let packed = Packed(word);
         let whole = self.low.to_u128().wrapping_mul(self.field.to_u128());
@@ -168,12 +168,12 @@ impl<W: Word> Layout<W> {
         Ok(self.field_of(packed, device))
     }
 
-    /// The quantities of all devices, one after the other. For people and tests: no decision needs it.
+    /// The quantities of all devices, in order; for display and tests, since decisions use the packed word.
     pub fn unpack(&self, packed: Packed<W>) -> impl Iterator<Item = Units> + use<'_, W> {
         (0..self.devices).map(move |device| self.field_of(packed, device))
     }
 
-    /// Adds a quantity to a device.
+    /// Adds to the quantity of a device.
     ///
     /// # Errors
     /// [`ResourceError::NoSuchDevice`], or [`ResourceError::TooMuch`] when the field cannot hold the sum; nothing is changed then.
@@ -192,7 +192,7 @@ impl<W: Word> Layout<W> {
         Ok(Packed(packed.0.plus(self.shifted(device, quantity))))
     }
 
-    /// Takes a quantity from a device.
+    /// Subtracts from the quantity of a device.
     ///
     /// # Errors
     /// [`ResourceError::NoSuchDevice`], or [`ResourceError::TooLittle`] when the device has less; nothing is changed then.
@@ -213,7 +213,7 @@ impl<W: Word> Layout<W> {
         Ok(Packed(packed.0.minus(self.shifted(device, quantity))))
     }
 
-    /// The sum over all devices, without taking them apart: pairs, pairs of pairs and so on are added at once.
+    /// The sum over all devices without unpacking: pairs, pairs of pairs and so on are added in parallel.
     #[must_use]
     pub fn total(&self, packed: Packed<W>) -> u128 {
         let mut sum = packed.0;

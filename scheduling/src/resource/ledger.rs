@@ -1,11 +1,11 @@
 //! Which instance holds which slices of a node's devices.
 //!
-//! **Problem.** The node is the last authority over its devices: what was chosen elsewhere on an older view is bound here or refused,
-//! and what an instance held comes back when it ends, once, however often its end is told.
+//! **Problem.** The node is authoritative for its devices: a choice made elsewhere on an older view is bound here or refused, and what an
+//! instance held is returned when it ends, once, however often its end is reported.
 //!
-//! **Bound.** At most as many bindings as the ledger was made for; a further one is refused with [`ResourceError::Full`].
+//! **Bound.** The most bindings are fixed at creation; a further one is refused with [`ResourceError::Full`].
 //!
-//! **Invariants.** On each device, free and bound make up its capacity, so never more is bound than it has; an instance holds
+//! **Invariants.** On each device, free and bound amounts add up to its capacity, so never more is bound than it has; an instance holds
 //! slices once; a refused call changes nothing.
 
 use super::error::ResourceError;
@@ -18,26 +18,26 @@ use super::word::Word;
 /// The slices that an instance holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding {
-    /// On these devices.
+    /// The devices.
     pub devices: DeviceSet,
-    /// As much of each.
+    /// The amount of each.
     pub each: Units,
 }
 
-/// The devices of one node and who holds slices of them. `K` names an instance.
+/// The devices of one node and the bindings of their slices. `K` is the type of an instance's id.
 #[derive(Clone, Debug)]
 pub struct Ledger<K, W> {
     layout: Layout<W>,
     devices: u32,
     each: Units,
     free: Packed<W>,
-    /// In the order of the instances; with room for `most` from the start.
+    /// Sorted by instance; allocated for `most` from the start.
     bindings: Vec<(K, Binding)>,
     most: usize,
 }
 
 impl<K: Ord + Copy, W: Word> Ledger<K, W> {
-    /// For this many devices of this size, with at most `most` bindings.
+    /// A ledger for this many devices of this size, with at most `most` bindings.
     ///
     /// # Errors
     /// When the layout cannot hold them.
@@ -57,31 +57,31 @@ impl<K: Ord + Copy, W: Word> Ledger<K, W> {
         })
     }
 
-    /// What is free on each device.
+    /// The free amount of each device.
     #[must_use]
     pub const fn free(&self) -> Packed<W> {
         self.free
     }
 
-    /// How the devices are packed.
+    /// The layout of packed device quantities.
     #[must_use]
     pub const fn layout(&self) -> &Layout<W> {
         &self.layout
     }
 
-    /// What an instance holds.
+    /// The binding of an instance; `None` if it has none.
     #[must_use]
     pub fn get(&self, instance: K) -> Option<Binding> {
         let at = self.position(instance).ok()?;
         Some(self.bindings[at].1)
     }
 
-    /// All bindings, in the order of the instances.
+    /// All bindings, sorted by instance.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &(K, Binding)> {
         self.bindings.iter()
     }
 
-    /// Binds what an instance wants to the devices that `choice` says.
+    /// Binds an instance's request to devices selected by `choice`.
     ///
     /// # Errors
     /// [`ResourceError::AlreadyBound`], [`ResourceError::NoDevice`] or [`ResourceError::Full`].
@@ -96,7 +96,7 @@ impl<K: Ord + Copy, W: Word> Ledger<K, W> {
             return self.bind_to(instance, DeviceSet::NONE, Units(0));
         }
         let among = self.layout.at_least(each).map(|t| t.matches(self.free));
-        // A field without a device is empty, and more than nothing is wanted.
+        // A missing device is an empty field, which never matches, since more than zero is requested.
         let chosen =
             among.and_then(|among| self.layout.choose_many(self.free, among, count, choice));
         let devices = chosen.ok_or(ResourceError::NoDevice {
@@ -139,10 +139,10 @@ impl<K: Ord + Copy, W: Word> Ledger<K, W> {
         Ok(binding)
     }
 
-    /// Gives back what an instance holds.
+    /// Returns what an instance holds.
     ///
     /// # Errors
-    /// [`ResourceError::NotBound`], as when its end is told twice.
+    /// [`ResourceError::NotBound`], as when its end is reported twice.
     pub fn unbind(&mut self, instance: K) -> Result<Binding, ResourceError> {
         let Ok(at) = self.position(instance) else {
             return Err(ResourceError::NotBound);

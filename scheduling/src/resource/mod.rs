@@ -1,10 +1,9 @@
 //! Fine-grained resources: which node, and which devices of it, take an instance.
 //!
-//! Of most classes a node has one pool ([`Vector`]); of devices it has several, and an instance wants a slice of one or
-//! of `count` of them ([`DeviceRequest`]). The quantities of all devices of a node are packed into one word ([`Layout`],
-//! [`Packed`]) that is asked as it is, without being taken apart ([`Threshold`], [`Matches`]). A [`Fleet`] is all nodes side by side;
-//! a [`Selector`] filters it, scores what is left ([`Score`]) and chooses devices ([`DeviceChoice`]). On the node itself a
-//! [`Ledger`] binds slices to instances and has the last word.
+//! For most classes a node has one pool ([`Vector`]); of devices it has several, and an instance requests a slice of one or of `count` of
+//! them ([`DeviceRequest`]). The quantities of all devices of a node are packed into one word ([`Layout`], [`Packed`]), which is queried
+//! without unpacking ([`Threshold`], [`Matches`]). A [`Fleet`] holds all nodes; a [`Selector`] filters it, scores the rest ([`Score`])
+//! and chooses devices ([`DeviceChoice`]). On the node itself a [`Ledger`] binds slices to instances and is authoritative.
 //!
 //! ```
 //! use fdn_core::{MebiBytes, MilliCpu};

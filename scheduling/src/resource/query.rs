@@ -1,7 +1,7 @@
-//! Questions about all devices of a node at once, on the packed word itself.
+//! Queries over all devices of a node at once, on the packed word.
 //!
-//! **Problem.** Which devices have at least `r` free, how many, and which of them is the best? Taking the word apart costs a shift,
-//! a mask and a comparison per device.
+//! **Problem.** Which devices have at least `r` free, how many, and which of them is the best? Unpacking the word costs a shift, a mask
+//! and a comparison per device.
 //!
 //! **Method.** Comparisons of all fields in parallel (SIMD within a register; Lamport, "Multiple byte processing with full-word
 //! instructions", CACM 18(8), 1975). The encoding has no spare bit between fields, so the highest bit `h` of each field serves as
@@ -14,21 +14,21 @@
 //! **Complexity.** A comparison is four to seven operations, whatever the number of devices; the largest or smallest O(b); the choice of
 //! `count` devices O(count * b).
 //!
-//! **Invariants.** Ties go to the lower index. The answers are those of a loop over the quantities (property tests over all `n*b`).
+//! **Invariants.** Ties go to the lower index. The results equal those of a loop over the quantities (property tests over all `n*b`).
 
 use super::layout::{Layout, Packed};
 use super::unit::Units;
 use super::word::Word;
 
-/// Devices of a node, as a set of indices.
+/// A set of devices of a node, by index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeviceSet(u128);
 
 impl DeviceSet {
-    /// No device.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// The set with another device.
+    /// Adds a device to the set.
     ///
     /// # Panics
     /// If the index is 128 or more: no layout has so many devices.
@@ -37,25 +37,25 @@ impl DeviceSet {
         Self(self.0 | 1 << device)
     }
 
-    /// Whether a device is in it.
+    /// Whether the set contains a device.
     #[must_use]
     pub const fn contains(self, device: u32) -> bool {
         device < u128::BITS && self.0 >> device & 1 == 1
     }
 
-    /// How many devices.
+    /// The number of devices in the set.
     #[must_use]
     pub const fn len(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The indices, lowest first.
+    /// The indices, in ascending order.
     pub fn iter(self) -> impl Iterator<Item = u32> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
@@ -72,50 +72,50 @@ impl FromIterator<u32> for DeviceSet {
     }
 }
 
-/// Devices that passed a comparison: the highest bit of each one's field.
+/// The devices that passed a comparison, as the highest bit of each one's field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Matches<W>(pub(super) W);
 
 impl<W: Word> Matches<W> {
-    /// Whether there is one.
+    /// Whether any device matched.
     #[inline]
     #[must_use]
     pub fn any(self) -> bool {
         self.0 != W::ZERO
     }
 
-    /// How many.
+    /// The number of matching devices.
     #[must_use]
     pub fn count(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// Whether there are this many.
+    /// Whether at least this many devices matched.
     #[inline]
     #[must_use]
     pub fn at_least(self, count: u32) -> bool {
         match count {
             0 => true,
             1 => self.any(),
-            // Cheaper than counting, where the processor has no instruction for that.
+            // Cheaper than counting on processors without a population count instruction.
             2 => self.without_first().any(),
             count => self.count() >= count,
         }
     }
 
-    /// The devices that are in both.
+    /// The devices that matched in both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// The lowest index.
+    /// The lowest matching index.
     #[must_use]
     pub fn first(self, layout: &Layout<W>) -> Option<u32> {
         self.any().then(|| self.0.trailing_zeros() / layout.bits())
     }
 
-    /// As indices.
+    /// The matching devices as a set of indices.
     #[must_use]
     pub fn devices(self, layout: &Layout<W>) -> DeviceSet {
         let mut rest = self;
@@ -137,13 +137,13 @@ impl<W: Word> Matches<W> {
     }
 }
 
-/// A quantity that every device is compared with, prepared once for many nodes.
+/// A quantity to compare every device with, prepared once for many nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Threshold<W> {
     /// The quantity in every field, without the highest bits.
     rest: W,
     high: W,
-    /// Whether the quantity has the highest bit.
+    /// Whether the quantity has the highest bit set.
     upper: bool,
 }
 
@@ -160,25 +160,25 @@ impl<W: Word> Threshold<W> {
     }
 }
 
-/// The devices where `x` is at least `y`.
+/// The fields in which `x` is at least `y`, as their highest bits.
 #[inline]
 fn ge<W: Word>(x: W, y: W, high: W) -> W {
     let rest = (x | high).minus(y & !high);
     ((x & !y) | (!(x ^ y) & rest)) & high
 }
 
-/// Which device gets an instance.
+/// Which device an instance gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceChoice {
-    /// The one with the least used, that is, the most free: spreads.
+    /// The one with the most free, which spreads instances.
     LeastUsed,
-    /// The one with the most used that still fits: packs, and keeps devices whole.
+    /// The one with the least free that still fits, which packs instances and keeps devices whole.
     #[default]
     MostUsed,
 }
 
 impl<W: Word> Layout<W> {
-    /// To compare every device with a quantity; `None` if no field can hold so much, so that no device has it.
+    /// Prepares a comparison with a quantity; `None` if no field can hold it, so that no device has that much.
     #[must_use]
     pub fn at_least(&self, quantity: Units) -> Option<Threshold<W>> {
         let fits = quantity <= self.most();
@@ -192,7 +192,7 @@ impl<W: Word> Layout<W> {
         })
     }
 
-    /// The devices whose quantity is at least the one in `other`.
+    /// The devices whose quantity is at least that of the same device in `other`.
     #[inline]
     #[must_use]
     pub fn at_least_each(&self, packed: Packed<W>, other: Packed<W>) -> Matches<W> {
@@ -205,7 +205,7 @@ impl<W: Word> Layout<W> {
         Matches(self.high)
     }
 
-    /// The devices that have anything.
+    /// The devices with a quantity above zero.
     #[must_use]
     pub fn present(&self, packed: Packed<W>) -> Matches<W> {
         Matches(ge(packed.0, self.low, self.high))
@@ -214,24 +214,24 @@ impl<W: Word> Layout<W> {
     /// The sum over the devices that did not match.
     #[must_use]
     pub fn total_of_others(&self, packed: Packed<W>, matches: Matches<W>) -> u128 {
-        // The highest bit of a field, less its lowest, is all bits between; with the highest itself, the field.
+        // The highest bit of a field minus its lowest gives all bits below the highest; together they are the whole field.
         let fields = matches.0.minus(matches.0 >> (self.bits() - 1)) | matches.0;
         self.total(Packed(packed.0 & !fields))
     }
 
-    /// The largest quantity and the first of the given devices that has it.
+    /// The largest quantity among the given devices, and the first device that has it.
     #[must_use]
     pub fn largest(&self, packed: Packed<W>, among: Matches<W>) -> Option<(u32, Units)> {
         self.extreme(packed, among, false)
     }
 
-    /// The smallest quantity and the first of the given devices that has it.
+    /// The smallest quantity among the given devices, and the first device that has it.
     #[must_use]
     pub fn smallest(&self, packed: Packed<W>, among: Matches<W>) -> Option<(u32, Units)> {
         self.extreme(packed, among, true)
     }
 
-    /// The device for an instance, of those that have enough: by what is free there, ties to the lower index.
+    /// The device for an instance among those that have enough, by the free amounts; ties to the lower index.
     #[must_use]
     pub fn choose(&self, free: Packed<W>, among: Matches<W>, choice: DeviceChoice) -> Option<u32> {
         let (device, _) = self.extreme(free, among, choice == DeviceChoice::MostUsed)?;
@@ -277,7 +277,7 @@ impl<W: Word> Layout<W> {
         self.get(packed, device).ok().map(|units| (device, units))
     }
 
-    /// The quantity in every field.
+    /// A word with the quantity in every field.
     fn spread(&self, quantity: Units) -> W {
         self.low.times(quantity.get())
     }

@@ -1,4 +1,4 @@
-//! How good a node is for an instance, as a cost: the smallest wins, ties the smaller node.
+//! The suitability of a node for an instance, as a cost: the smallest wins, ties go to the smaller node.
 //!
 //! **Source.** Patent CN111381957A: with `u_i = requested/capacity` of class `i`, *least-requested* takes the smallest mean of `u_i`,
 //! *most-balanced* the smallest variance `mean (u_i - mean)^2`. Both spread instances and so starve those that want many
@@ -18,31 +18,31 @@ use super::query::DeviceSet;
 use super::vector::{Class, Request};
 use super::word::Word;
 
-/// How nodes are compared.
+/// The rule by which nodes are compared.
 #[derive(Clone, Debug)]
 pub enum Score<W> {
-    /// Least used on average: spreads the load.
+    /// Least average use: spreads the load.
     LeastRequested,
-    /// Classes used most evenly.
+    /// Most even use of the classes.
     MostBalanced,
-    /// Most used on average: keeps nodes empty for large instances.
+    /// Most average use: keeps nodes empty for large instances.
     Packing,
     /// Least left over on the devices that the instance gets, then on all devices of the node.
     SmallestLeftover,
-    /// Least room lost for the instances that usually come.
+    /// Least growth of fragmentation for typical instances.
     Fragmentation(Typical<W>),
 }
 
-/// A cost; smaller is better. Ordered totally, so a choice never depends on the order of comparisons.
+/// A cost; smaller is better. Totally ordered, so a choice never depends on the order of comparisons.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     cost: f64,
-    /// Decides between equals.
+    /// Breaks ties.
     then: u64,
 }
 
 impl Cost {
-    /// The number that decides first.
+    /// The primary cost.
     #[must_use]
     pub const fn get(self) -> f64 {
         self.cost
@@ -74,17 +74,17 @@ impl Ord for Cost {
     }
 }
 
-/// How much of its classes a node would have in use.
+/// The use of a node's classes with an additional instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// The mean over its classes.
+    /// The mean fraction over its classes.
     pub mean: f64,
-    /// The variance over its classes.
+    /// The variance of the fractions.
     pub variance: f64,
 }
 
 impl Usage {
-    /// Of these fractions; no use at all of none.
+    /// From the fractions; zero if there are none.
     pub fn of(fractions: impl Iterator<Item = f64> + Clone) -> Self {
         let (sum, count) = fractions
             .clone()
@@ -102,7 +102,7 @@ impl Usage {
 }
 
 impl<W: Word> Fleet<W> {
-    /// What a node's use would be with an instance more.
+    /// The use of a node with an additional instance.
     #[must_use]
     pub fn usage_with(&self, node: NodeIndex, request: &Request) -> Usage {
         let spec = self.spec(node);
@@ -121,7 +121,7 @@ impl<W: Word> Fleet<W> {
         Usage::of(of_classes.chain(of_devices))
     }
 
-    /// What would be left on the devices that the instance gets, and on all devices of the node.
+    /// The amounts left on the devices that the instance would get, and on all devices of the node.
     pub(super) fn leftover(
         &self,
         node: NodeIndex,

@@ -1,7 +1,7 @@
-//! The node and the devices for an instance: filter, then score, then choice of devices.
+//! Selects the node and the devices for an instance: filter, then score, then choice of devices.
 //!
 //! **Source.** Patent CN111381957A. **Ties** go to the smaller node and the lower device. **Complexity.** The filter, then the score of
-//! each node that passed; of the fragmentation score, of those that changed since the last instance of the same kind. Buffers are
+//! each node that passed; for the fragmentation score, only of those that changed since the last instance of the same kind. Buffers are
 //! kept, so a choice does not allocate.
 
 use super::filter::NodeSet;
@@ -11,29 +11,28 @@ use super::score::{Cost, Score};
 use super::vector::Request;
 use super::word::Word;
 
-/// Where an instance goes.
+/// The node and devices for an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The node.
     pub node: NodeIndex,
-    /// Its devices.
+    /// The devices; empty if none are requested.
     pub devices: DeviceSet,
-    /// What the choice cost; the smallest of all that fit.
+    /// The cost of this choice, the smallest of all nodes that fit.
     pub cost: Cost,
 }
 
-/// The most costs that a selector remembers, 16 bytes each; a fleet with more nodes times kinds of instances is scored anew each
-/// time.
+/// The most costs that a selector caches, 16 bytes each; for a fleet with more nodes times kinds of instances nothing is cached.
 const REMEMBERED_MAX: usize = 1 << 20;
 
-/// Chooses nodes of one fleet, by one score.
+/// Selects nodes of one fleet by one score.
 #[derive(Clone, Debug)]
 pub struct Selector<W> {
     score: Score<W>,
     devices: DeviceChoice,
     candidates: NodeSet,
-    /// For each usual kind of instance and each node: what it cost there, after which change of the node (0: not known). Of
-    /// the fragmentation score alone, since between two instances of a kind few nodes change and that score is dear.
+    /// By typical kind and node: the cost computed last, with the node's version at that time (0: none). Used for the fragmentation
+    /// score only, which is expensive, and between two instances of a kind few nodes change.
     remembered: Vec<(u64, f64)>,
 }
 
@@ -97,7 +96,7 @@ impl<W: Word> Selector<W> {
         })
     }
 
-    /// Where the costs of instances like this one begin.
+    /// The position of the cached costs for requests like this one; `None` if they are not cached.
     fn remembered_of(&self, fleet: &Fleet<W>, request: &Request) -> Option<usize> {
         let Score::Fragmentation(typical) = &self.score else {
             return None;
@@ -106,7 +105,7 @@ impl<W: Word> Selector<W> {
         (from + fleet.len() <= self.remembered.len()).then_some(from)
     }
 
-    /// What an instance would cost on one node, and the devices that it would get; `None` if it has no room.
+    /// The cost of an instance on one node, and the devices that it would get; `None` if it does not fit.
     pub fn evaluate(
         &mut self,
         fleet: &Fleet<W>,

@@ -1,9 +1,9 @@
-//! Units of device slices, and how sizes become whole numbers of them.
+//! Units of device slices, and the conversion of sizes into whole units.
 //!
-//! What is packed per device is a whole number of [`Units`]; what a unit is, the fleet chooses: a thousandth of a device
-//! ([`GpuMilli`]), or a piece of its memory ([`MemoryUnit`]). A demand is rounded up and a capacity down, so that nothing is ever
-//! promised that is not there. With pieces of 256 MiB a device of 80 GiB is 320 units, 9 bits, and 14 such devices fit into a
-//! `u128`, where mebibytes would need 17 bits each.
+//! Quantities of devices are whole numbers of [`Units`]; the fleet chooses the unit: a thousandth of a device ([`GpuMilli`]), or a block
+//! of its memory ([`MemoryUnit`]). A demand is rounded up and a capacity down, so that nothing is promised that does not exist. With
+//! blocks of 256 MiB a device of 80 GiB is 320 units, 9 bits, and 14 such devices fit into a `u128`, whereas mebibytes would need 17 bits
+//! each.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ macro_rules! quantity {
         pub struct $name(pub u64);
 
         impl $name {
-            /// The bare number.
+            /// The number of units.
             #[must_use]
             pub const fn get(self) -> u64 {
                 self.0
@@ -32,7 +32,7 @@ macro_rules! quantity {
 }
 
 quantity!(
-    /// Slices of a device, in the fleet's unit.
+    /// A quantity of device slices, in the fleet's unit.
     Units,
     " units"
 );
@@ -51,14 +51,14 @@ impl GpuMilli {
     /// A whole device.
     pub const WHOLE: Self = Self(1000);
 
-    /// As units of a fleet that counts thousandths.
+    /// As [`Units`] of a fleet that counts thousandths.
     #[must_use]
     pub const fn units(self) -> Units {
         Units(self.0)
     }
 }
 
-/// A piece of device memory that counts as one unit.
+/// The size of the memory block that counts as one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryUnit(u64);
 
@@ -66,7 +66,7 @@ impl MemoryUnit {
     /// 256 MiB: devices of up to 127 GiB in 9 bits.
     pub const MIB_256: Self = Self(256);
 
-    /// A unit of this size; `None` for no size at all.
+    /// A block of this size; `None` for zero.
     #[must_use]
     pub const fn new(size: MebiBytes) -> Option<Self> {
         match size.get() {
@@ -75,13 +75,13 @@ impl MemoryUnit {
         }
     }
 
-    /// What a demand needs: rounded up.
+    /// The units of a demand, rounded up.
     #[must_use]
     pub const fn demand(self, size: MebiBytes) -> Units {
         Units(size.get().div_ceil(self.0))
     }
 
-    /// What a device of this size has: rounded down.
+    /// The units of a device with this much memory, rounded down.
     #[must_use]
     pub const fn capacity(self, size: MebiBytes) -> Units {
         Units(size.get() / self.0)
@@ -94,7 +94,7 @@ impl MemoryUnit {
     }
 }
 
-/// How many bits hold every quantity up to this one: at least 1.
+/// The number of bits for every quantity up to `most`; at least 1.
 #[must_use]
 pub const fn bits_for(most: Units) -> u32 {
     match u64::BITS - most.0.leading_zeros() {

@@ -1,4 +1,4 @@
-//! What a node has and an instance wants, by named class.
+//! Resource quantities by class: capacities of nodes and requests of instances.
 
 use std::fmt;
 
@@ -7,24 +7,24 @@ use fdn_core::{MebiBytes, MilliCpu};
 use super::error::ResourceError;
 use super::unit::{MegabitsPerSecond, Units};
 
-/// A class of resources that a node has one pool of.
+/// A resource class of which a node has one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// Thousandths of a core.
+    /// CPU, in thousandths of a core.
     Cpu,
-    /// Mebibytes of memory.
+    /// Memory, in MiB.
     Memory,
-    /// Mebibytes of disk.
+    /// Disk space, in MiB.
     Disk,
-    /// Megabits per second of the network link.
+    /// Bandwidth of the network link, in Mbit/s.
     Bandwidth,
 }
 
 impl Class {
-    /// All of them, in the order in which they are looked at.
+    /// All classes, in the order in which they are evaluated.
     pub const ALL: [Self; 4] = [Self::Cpu, Self::Memory, Self::Disk, Self::Bandwidth];
 
-    /// Its name.
+    /// The name in messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Class {
         }
     }
 
-    /// Its place in [`Self::ALL`].
+    /// The position in [`Self::ALL`].
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
@@ -53,26 +53,26 @@ impl fmt::Display for Class {
 pub struct Vector([u64; 4]);
 
 impl Vector {
-    /// CPU and memory.
+    /// CPU and memory, with the other classes zero.
     #[must_use]
     pub const fn new(cpu: MilliCpu, memory: MebiBytes) -> Self {
         Self([cpu.get(), memory.get(), 0, 0])
     }
 
-    /// A quantity for each class.
+    /// Computes the quantity of each class.
     #[must_use]
     pub fn from_fn(quantity: impl Fn(Class) -> u64) -> Self {
         Self(Class::ALL.map(quantity))
     }
 
-    /// The same with disk.
+    /// Sets the disk space.
     #[must_use]
     pub const fn with_disk(mut self, disk: MebiBytes) -> Self {
         self.0[Class::Disk.index()] = disk.get();
         self
     }
 
-    /// The same with bandwidth.
+    /// Sets the bandwidth.
     #[must_use]
     pub const fn with_bandwidth(mut self, bandwidth: MegabitsPerSecond) -> Self {
         self.0[Class::Bandwidth.index()] = bandwidth.get();
@@ -94,10 +94,10 @@ impl Vector {
             .all(|(wanted, free)| *wanted <= free)
     }
 
-    /// `self - wanted`.
+    /// Subtracts `wanted`.
     ///
     /// # Errors
-    /// [`ResourceError::Class`] with the first class that has less.
+    /// [`ResourceError::Class`] with the first class that has too little.
     pub fn checked_sub(&self, wanted: &Self) -> Result<Self, ResourceError> {
         self.each(wanted, |class, has, wanted| {
             has.checked_sub(wanted).ok_or(ResourceError::Class {
@@ -108,9 +108,9 @@ impl Vector {
         })
     }
 
-    /// `self + back`, which must not pass `capacity`.
+    /// Adds `back`; the result must not exceed `capacity`.
     ///
-    /// # Errors
+    /// [`ResourceError::Class`] with the first class that would.
     /// [`ResourceError::Class`] with the first class that would.
     pub fn checked_add(&self, back: &Self, capacity: &Self) -> Result<Self, ResourceError> {
         self.each(back, |class, has, back| {
@@ -137,17 +137,17 @@ impl Vector {
     }
 }
 
-/// What an instance wants of a node's devices.
+/// An instance's request for a node's devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceRequest {
-    /// Nothing.
+    /// No devices.
     #[default]
     None,
-    /// As much on each of `count` devices; a share of one device with `count` 1.
+    /// The same amount on each of `count` devices; with `count` 1 a share of one device.
     Slices {
-        /// How many devices.
+        /// The number of devices.
         count: u32,
-        /// How much of each.
+        /// The amount of each.
         each: Units,
     },
     /// This many devices that nothing else uses, whatever their size.
@@ -161,7 +161,7 @@ impl DeviceRequest {
         Self::Slices { count: 1, each }
     }
 
-    /// How many devices; 0 where nothing is wanted of each.
+    /// The number of devices; 0 if nothing is requested of each.
     #[must_use]
     pub const fn count(&self) -> u32 {
         match self {
@@ -170,7 +170,7 @@ impl DeviceRequest {
         }
     }
 
-    /// How much of each device, on a node whose devices have `device` each.
+    /// The amount of each device, on a node whose devices have the capacity `device`.
     #[must_use]
     pub const fn each(&self, device: Units) -> Units {
         match self {
@@ -181,11 +181,11 @@ impl DeviceRequest {
     }
 }
 
-/// What an instance wants of a node.
+/// An instance's request of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Request {
-    /// Of the classes.
+    /// The request of each class.
     pub classes: Vector,
-    /// Of the devices.
+    /// The request of devices.
     pub devices: DeviceRequest,
 }

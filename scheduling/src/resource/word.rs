@@ -26,7 +26,7 @@ pub trait Word:
     + Shr<u32, Output = Self>
     + 'static
 {
-    /// How many bits it has.
+    /// The number of bits.
     const BITS: u32;
     /// No bit set.
     const ZERO: Self;
@@ -39,13 +39,13 @@ pub trait Word:
     fn from_u64(value: u64) -> Self;
     /// The word as a number.
     fn to_u128(self) -> u128;
-    /// `self + other` of fields that are known not to run into each other.
+    /// `self + other` of fields that are known not to overflow into each other.
     #[must_use]
     fn plus(self, other: Self) -> Self;
     /// `self - other` of fields that are known not to borrow from each other.
     #[must_use]
     fn minus(self, other: Self) -> Self;
-    /// `self * factor` of fields that are known not to run into each other.
+    /// `self * factor` of fields that are known not to overflow into each other.
     #[must_use]
     fn times(self, factor: u64) -> Self;
     /// How many bits are set.

@@ -1,6 +1,6 @@
-//! One run of a workflow: which stage starts when and where, what is tried again, and how it all ends. A pure state machine.
+//! One run of a workflow: which stage starts when and where, what is retried, and how the run ends. A pure state machine.
 //!
-//! Events come in, [`Action`]s come out. Whoever performs them keeps the data, measures the time and talks with clusters.
+//! Events come in, [`Action`]s come out. The caller carries them out, keeps the data, measures the time and communicates with clusters.
 //!
 //! | stage | all parents ended, condition holds | it does not hold | done | failed, again | failed for good | run ends |
 //! | --- | --- | --- | --- | --- | --- | --- |
@@ -9,19 +9,19 @@
 //! | paused | – | – | – | running, at its time | – | ended |
 //! | done, failed, skipped | – | – | – | – | – | – |
 //!
-//! **Attempts.** A stage has an ordered list of clusters. A failure is *safe* if the function has surely not begun, or may run twice without
-//! harm. A safe failure of a cluster (not reached, lost, too late) moves the stage to the next of its clusters at once, each of them once; all other
-//! safe failures, and those when no cluster is left, use up a repetition, after a pause that doubles. A failure that is not safe is final. So a
-//! stage has at most `clusters + retries` attempts, and every run ends.
+//! **Attempts.** A stage has an ordered list of clusters. A failure is *safe* if the function certainly did not begin, or may run twice
+//! without harm. A safe failure of a cluster (unreachable, lost, timed out) moves the stage to the next of its clusters at once, once for
+//! each; all other safe failures, and those when no cluster is left, use up a retry, after a pause that doubles. A failure that is not
+//! safe is final. So a stage has at most `clusters + retries` attempts, and every run ends.
 //!
-//! **Failures.** A failed stage is *taken up* if one of its children runs upon failures (`failure`, `always`). The first one that is not ends
-//! the run: what still runs is cancelled, nothing new starts.
+//! **Failures.** A failed stage is *handled* if one of its children runs on failures (`failure`, `always`). The first one that is not
+//! ends the run: what is still running is cancelled, and nothing new starts.
 //!
-//! **Answer.** The exits that are done, in the order of the stages. If there is none, the run has failed.
+//! **Answer.** The outputs of the exits that are done, in the order of the stages. If there are none, the run has failed.
 //!
-//! Invariants, each a property test: a stage is done at most once, and only by the attempt that runs; no stage starts before all its parents
-//! have ended and its condition holds; attempts are bounded; after [`Action::Finish`] comes nothing; from every state some event or the
-//! passing of time leads on.
+//! Invariants, each a property test: a stage is done at most once, and only by its present attempt; no stage starts before all its
+//! parents have ended and its condition holds; attempts are bounded; nothing follows [`Action::Finish`]; from every state some event or
+//! the passing of time leads on.
 
 mod stage;
 #[cfg(test)]
@@ -35,104 +35,104 @@ use fdn_core::workflow::Condition;
 pub use stage::{Failure, FailureKind, Settled};
 use stage::{Stage, State};
 
-/// What is known of a stage before the run.
+/// A stage as planned before the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StagePlan {
-    /// Its parents, by index, in the order in which their outputs are handed over.
+    /// Its parents, by index, in the order in which their outputs are passed to it.
     pub parents: Vec<usize>,
-    /// Upon which ending of them it runs.
+    /// On which outcome of its parents it runs.
     pub when: Condition,
-    /// Where it may run, best first; at least one.
+    /// The clusters where it may run, best first; at least one.
     pub clusters: Vec<ClusterId>,
-    /// How often it is tried again where that is safe.
+    /// How often it is retried where that is safe.
     pub retries: u32,
-    /// The pause before the first repetition.
+    /// The pause before the first retry.
     pub backoff: Duration,
-    /// The time of one attempt.
+    /// The timeout of one attempt.
     pub timeout: Duration,
     /// Whether its function may run twice without harm.
     pub idempotent: bool,
 }
 
-/// What happens. Times are counted from the begin of the run.
+/// An event. Times are relative to the beginning of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// An attempt at a stage has succeeded.
     Done {
-        /// The stage.
+        /// The stage's index.
         stage: usize,
-        /// The attempt.
+        /// The number of the attempt.
         attempt: u32,
     },
     /// An attempt at a stage has failed.
     Failed {
-        /// The stage.
+        /// The stage's index.
         stage: usize,
-        /// The attempt.
+        /// The number of the attempt.
         attempt: u32,
-        /// How.
+        /// What is known of the failure.
         failure: Failure,
     },
     /// Time has passed.
     Tick,
 }
 
-/// What is to be done.
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A stage is to be called.
+    /// Call a stage.
     Start {
-        /// The stage.
+        /// The stage's index.
         stage: usize,
-        /// Where.
+        /// The cluster to call.
         cluster: ClusterId,
-        /// The how-manieth attempt this is, from 1 up.
+        /// The number of the attempt, from 1.
         attempt: u32,
-        /// Its parents, in their order, and how they ended.
+        /// Its parents, in their order, with their outcomes.
         inputs: Vec<(usize, Settled)>,
-        /// When the attempt is over, at the latest.
+        /// When the attempt times out.
         deadline: Duration,
     },
-    /// An attempt's outcome is not wanted any more.
+    /// Cancel an attempt whose outcome is no longer needed.
     Cancel {
-        /// The stage.
+        /// The stage's index.
         stage: usize,
-        /// The attempt.
+        /// The number of the attempt.
         attempt: u32,
     },
-    /// Nobody needs a stage's output any more.
+    /// Discard a stage's output, which no other stage needs any more.
     Forget {
-        /// The stage.
+        /// The stage's index.
         stage: usize,
     },
-    /// The run is over.
+    /// The run has ended.
     Finish(Outcome),
 }
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// With the outputs of these stages.
+    /// Success, with the outputs of these stages.
     Answered(Vec<usize>),
-    /// Without an answer.
+    /// Failure of a stage that is not handled, or no output.
     Failed {
-        /// The stage it failed at.
+        /// The stage that failed.
         stage: usize,
-        /// The last attempt at it; 0 if there was none.
+        /// Its last attempt; 0 if there was none.
         attempt: u32,
-        /// Why.
+        /// What is known of the failure.
         failure: Failure,
     },
-    /// Its time was over.
+    /// The deadline of the run has passed.
     Late {
         /// A stage that had not ended.
         stage: usize,
-        /// The last attempt at it; 0 if there was none.
+        /// Its last attempt; 0 if there was none.
         attempt: u32,
     },
 }
 
-/// A run.
+/// The state of a run.
 #[derive(Clone, Debug)]
 pub struct Run {
     stages: Vec<Stage>,
@@ -141,7 +141,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// A run of these stages, which are a DAG with one entry, that may take until `deadline`; and what is to be done first.
+    /// A run of these stages, which form a DAG with one entry, with the given deadline; returns also the first actions.
     #[must_use]
     pub fn new(plans: Vec<StagePlan>, deadline: Duration) -> (Self, Vec<Action>) {
         let mut children = vec![Vec::new(); plans.len()];
@@ -163,7 +163,7 @@ impl Run {
         (run, actions)
     }
 
-    /// Takes in what happened at `now`.
+    /// Handles an event at time `now`.
     pub fn apply(&mut self, event: Event, now: Duration) -> Vec<Action> {
         let mut actions = Vec::new();
         if self.finished {
@@ -195,7 +195,7 @@ impl Run {
         actions
     }
 
-    /// When time itself is the next event.
+    /// When [`Event::Tick`] is due if no other event comes before; `None` if nothing is pending.
     #[must_use]
     pub fn next_due(&self) -> Option<Duration> {
         if self.finished {
@@ -209,7 +209,7 @@ impl Run {
         stages.chain([self.deadline]).min()
     }
 
-    /// How a stage ended, if it has.
+    /// The outcome of a stage; `None` if it has not ended.
     #[must_use]
     pub fn settled(&self, stage: usize) -> Option<Settled> {
         match self.stages.get(stage)?.state {
@@ -218,13 +218,13 @@ impl Run {
         }
     }
 
-    /// Why a stage failed last, if it did.
+    /// The last failure of a stage; `None` if it has not failed.
     #[must_use]
     pub fn failure(&self, stage: usize) -> Option<&Failure> {
         self.stages.get(stage)?.failure.as_ref()
     }
 
-    /// The attempts made at a stage.
+    /// The number of attempts made at a stage.
     #[must_use]
     pub fn attempts(&self, stage: usize) -> u32 {
         self.stages.get(stage).map_or(0, |stage| stage.attempts)
@@ -264,11 +264,11 @@ impl Run {
             .any(|when| matches!(when, Condition::Failure | Condition::Always))
     }
 
-    /// Ends what took too long, and starts again what has paused.
+    /// Ends what has timed out, and starts retries that are due.
     fn pass_time(&mut self, now: Duration, actions: &mut Vec<Action>) {
         if now >= self.deadline {
             let late = self.stages.iter().position(|stage| !stage.is_settled());
-            // A run of which every stage has ended is finished.
+            // If every stage has ended, the run is finished already.
             if let Some(stage) = late {
                 let attempt = self.stages[stage].attempts;
                 self.finish(Outcome::Late { stage, attempt }, actions);
@@ -296,7 +296,7 @@ impl Run {
         }
     }
 
-    /// Starts or skips every stage whose parents have all ended, forgets what nobody needs, and finishes when all have ended.
+    /// Starts or skips every stage whose parents have all ended, discards unneeded outputs, and finishes when all stages have ended.
     fn advance(&mut self, now: Duration, actions: &mut Vec<Action>) {
         loop {
             let ready = (0..self.stages.len()).find_map(|at| Some((at, self.verdict(at)?)));
@@ -313,7 +313,7 @@ impl Run {
         }
     }
 
-    /// Whether a waiting stage is to run; nothing while that is open.
+    /// Whether a waiting stage must run; `None` while its parents have not ended.
     fn verdict(&self, at: usize) -> Option<bool> {
         let stage = &self.stages[at];
         if !matches!(stage.state, State::Waiting) {

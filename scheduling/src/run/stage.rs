@@ -1,4 +1,4 @@
-//! One stage of a run: its state, and what follows a failed attempt.
+//! One stage of a run: its state, and the consequence of a failed attempt.
 
 use core::time::Duration;
 
@@ -6,19 +6,19 @@ use fdn_core::ClusterId;
 
 use super::StagePlan;
 
-/// How a stage ended.
+/// The outcome of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// It has an output.
+    /// It has produced an output.
     Done,
-    /// Its last attempt failed.
+    /// Its last attempt failed, and it is not retried.
     Failed,
     /// Its condition did not hold.
     Skipped,
 }
 
 impl Settled {
-    /// The word for it.
+    /// The name used in headers and reports.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -32,22 +32,22 @@ impl Settled {
 /// What is known of a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
-    /// The cluster was not reached or would not take the call: the function has surely not begun.
+    /// The cluster could not be reached or refused the call: the function certainly did not begin.
     NotStarted,
-    /// The cluster was lost or too late: nobody knows whether the function ran.
+    /// The cluster was lost or the attempt timed out: nobody knows whether the function ran.
     Lost,
-    /// The function ran, and failed in a way that may be over the next time.
+    /// The function ran, and failed in a way that may be transient.
     Answered,
-    /// It would fail the same way again.
+    /// The function ran, and would fail in the same way again.
     Refused,
 }
 
-/// How an attempt failed.
+/// A failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What is known.
+    /// What is known of it.
     pub kind: FailureKind,
-    /// In words.
+    /// The reason in words.
     pub reason: String,
 }
 
@@ -64,13 +64,13 @@ impl Failure {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// For its parents.
+    /// Waits for its parents.
     Waiting,
-    /// An attempt is made.
+    /// An attempt is in progress.
     Running { deadline: Duration },
-    /// The next attempt is made then.
+    /// Waits for the next attempt.
     Paused { until: Duration },
-    /// It has ended.
+    /// Has ended.
     Settled(Settled),
 }
 
@@ -80,12 +80,12 @@ pub(super) struct Stage {
     pub(super) children: Vec<usize>,
     pub(super) state: State,
     pub(super) attempts: u32,
-    /// Its output was given away.
+    /// Whether its output was discarded.
     pub(super) forgotten: bool,
     pub(super) failure: Option<Failure>,
-    /// The place of the cluster of the present or next attempt.
+    /// The index of the cluster of the present or next attempt.
     at: usize,
-    /// Clusters that have not been tried because others failed.
+    /// How many clusters can still be tried without using up a retry.
     moves: usize,
     repeated: u32,
 }
@@ -113,7 +113,7 @@ impl Stage {
         &self.plan.clusters[self.at]
     }
 
-    /// When the next attempt is made after a failed one; nothing if there is none.
+    /// When the next attempt after a failed one is made; `None` if there is none.
     pub(super) fn after(&mut self, failure: &Failure, now: Duration) -> Option<Duration> {
         let (is_safe, of_cluster) = match failure.kind {
             FailureKind::NotStarted => (true, true),

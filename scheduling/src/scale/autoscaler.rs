@@ -1,7 +1,7 @@
 //! The autoscaler of one function.
 //!
-//! **Problem.** How many instances should a function have now? Too few and requests wait for starts; too many and memory is held for
-//! nothing; and the number must not swing.
+//! **Problem.** How many instances should a function have now? With too few, requests wait for starts; with too many, memory is wasted;
+//! and the number must not oscillate.
 //!
 //! **Source.** Little's law, `L = lambda * W`: requests in execution are arrivals per time times the time they take. Stable and panic
 //! windows as in the Knative Pod Autoscaler; instances beyond the mean by the square-root rule (Halfin and Whitt, "Heavy-traffic
@@ -11,24 +11,24 @@
 //!
 //! 1. *Load.* Over a window `w`: `L_w = max(busy_w, arrivals_w * min(exec, w) / w)`. The second term is what the arrivals would have
 //!    kept busy in the window had none of them waited, so that a lack of instances does not hide the load.
-//! 2. *Demand.* `max(L + headroom * sqrt(L), Q) / concurrency`. If requests wait, everything that runs is taken, and those that wait
-//!    want more beside it: `Q = executing + queued * min(1, exec / cold)`, since an instance that is ready after the queue has
+//! 2. *Demand.* `max(L + headroom * sqrt(L), Q) / concurrency`. If requests wait, the running ones use all present capacity, and those that wait
+//!    need more in addition: `Q = executing + queued * min(1, exec / cold)`, since an instance that is ready after the queue has
 //!    drained helps nobody.
-//! 3. *Up* at once: if requests wait, to what is demanded; else when demand passes the present size by more than the tolerance.
-//! 4. *Panic* when the short window wants `panic_factor` times the running instances or more; then the larger of both windows
-//!    counts, and nothing is taken away until a stable window has passed without a further reason to panic.
-//! 5. *Down* to the most that was needed at any time in the last stable window, never below.
+//! 3. *Up* at once: if requests wait, to the demand; else when the demand exceeds the present size by more than the tolerance.
+//! 4. *Panic* when the short window demands `panic_factor` times the running instances or more; then the larger of both windows
+//!    counts, and nothing is scaled down until a stable window has passed without a further reason to panic.
+//! 5. *Down* to the largest need within the last stable window, never below.
 //! 6. *Zero.* Without any load, the last instance goes when the idle grace has passed, or, where a keep-alive policy decides,
 //!    exactly when that policy keeps none.
 //! 7. *Rates* and *bounds* are applied last; bounds are stronger.
 //!
-//! **Invariants.** `min <= wanted <= max`. Within a rate period the size grows at most by `up` and shrinks at most by `down` (but for
-//! what the bounds demand). Of two loads at one tick the larger never gets fewer instances. A size that was needed is kept for a
-//! stable window: so up, down and up again takes longer than that, and two sizes alternate at most once per stable window. A
-//! constant load gives a constant size. Without any load it is never raised, and zero within the idle grace, and one rate period,
-//! one bucket and one tick for each step down that the rate allows.
+//! **Invariants.** `min <= wanted <= max`. Within a rate period the size grows at most by `up` and shrinks at most by `down` (except as
+//! the bounds require). Of two loads at one tick the larger never gets fewer instances. A size that was needed is kept for a stable
+//! window: so up, down and up again takes longer than that, and two sizes alternate at most once per stable window. A constant load gives
+//! a constant size. Without any load the size is never raised, and it is zero within the idle grace plus one rate period, one bucket and
+//! one tick for each step down that the rate allows.
 //!
-//! **Missing data.** A tick without an observation, or with a clock that was set back, keeps the size (within bounds and rates) and counts for no mean.
+//! **Missing data.** A tick without an observation, or after the clock was set back, keeps the size (within bounds and rates) and enters no mean.
 //!
 //! **Complexity.** O(buckets) per tick, no allocation.
 
@@ -38,24 +38,24 @@ use super::settings::{Profile, Rate, ScaleError, Settings};
 use super::window::{Sums, Window};
 use super::{Decision, Keep, Load, Scaler, Size};
 
-/// What rounding errors may add to a demand without asking for an instance more.
+/// Tolerance by which rounding errors may exceed a whole number of instances without adding one.
 const EPSILON: f64 = 1e-6;
 
-/// Scales one function.
+/// The autoscaler of one function: see the module.
 #[derive(Clone, Debug)]
 pub struct Autoscaler {
     settings: Settings,
     profile: Profile,
     window: Window,
-    /// When the last tick was; `None` before the first.
+    /// The time of the last tick; `None` before the first.
     seen: Option<Millis>,
-    /// When there was load last.
+    /// The last time with any load; `None` if there was none.
     active: Option<Millis>,
     panic_until: Option<Millis>,
     target: u32,
 }
 
-/// What both windows want.
+/// The demand of both windows, in instances.
 #[derive(Clone, Copy, Debug)]
 struct Demand {
     stable: f64,
@@ -63,10 +63,10 @@ struct Demand {
 }
 
 impl Autoscaler {
-    /// For a function without instances.
+    /// An autoscaler for a function without instances.
     ///
     /// # Errors
-    /// When the settings do not go together.
+    /// When a setting is out of its range.
     pub fn new(settings: Settings, profile: Profile) -> Result<Self, ScaleError> {
         settings.validate()?;
         Ok(Self {
@@ -80,18 +80,18 @@ impl Autoscaler {
         })
     }
 
-    /// Replaces what is known of the function, as when it has been measured.
+    /// Replaces the function's profile, for instance when it has been measured.
     pub const fn set_profile(&mut self, profile: Profile) {
         self.profile = profile;
     }
 
-    /// How many instances are wanted since the last tick.
+    /// The target size set by the last tick.
     #[must_use]
     pub const fn target(&self) -> u32 {
         self.target
     }
 
-    /// Whether instances are kept because of sudden load.
+    /// Whether panic mode keeps instances because of a sudden load.
     #[must_use]
     pub fn is_panicking(&self, now: Millis) -> bool {
         self.panic_until.is_some_and(|until| now < until)
@@ -123,7 +123,7 @@ impl Autoscaler {
         }
     }
 
-    /// Requests in execution at once, had none of them waited.
+    /// The mean number of requests in execution, had none of them waited.
     fn slots(&self, sums: &Sums) -> f64 {
         if sums.observed_ms <= 0.0 {
             return 0.0;
@@ -132,7 +132,7 @@ impl Autoscaler {
         sums.busy_ms.max(sums.arrivals * each) / sums.observed_ms
     }
 
-    /// The size that a demand asks for: while no request waits, a little more than an instance can take is no reason for another.
+    /// The size for a demand: while no request waits, an excess within the tolerance does not justify another instance.
     fn up_to(&self, demand: f64, load: &Load) -> u32 {
         if load.queued > 0 {
             return whole(demand);
@@ -157,7 +157,7 @@ impl Autoscaler {
         let aim = if raised > self.target && !load.is_idle() {
             raised
         } else if panicking {
-            // Also when nothing is there to raise it for.
+            // Panic also keeps the size when there is no load to raise it for.
             self.target
         } else {
             self.target.min(self.window.need(self.settings.stable))
@@ -165,7 +165,7 @@ impl Autoscaler {
         self.or_zero(now, load, keep, aim)
     }
 
-    /// What is left of the aim when there is no load, and what is kept warm in any case.
+    /// The aim with what is kept warm: under load at least one instance; without load, zero or what the grace or the policy keeps.
     fn or_zero(&self, now: Millis, load: &Load, keep: Keep, aim: u32) -> u32 {
         if !load.is_idle() {
             return match keep {
@@ -177,13 +177,13 @@ impl Autoscaler {
         match keep {
             Keep::Grace if self.active.is_some_and(recent) => aim.max(1),
             Keep::Grace => 0,
-            // One instance is a matter of keeping warm; more than one, of the load of the last minute.
+            // A single instance is up to the keep-alive policy; more than one, to the load of the stable window.
             Keep::Warm(kept) if aim <= 1 => kept,
             Keep::Warm(kept) => aim.max(kept),
         }
     }
 
-    /// The aim within rates and bounds.
+    /// The aim clamped to rates and bounds.
     fn within(&self, aim: u32) -> u32 {
         let (least, most) = self.window.sizes(self.settings.rate_period);
         let up = grown(least.min(self.target), self.settings.up);
@@ -199,7 +199,7 @@ impl Scaler for Autoscaler {
     }
 
     fn tick(&mut self, now: Millis, size: Size, load: Option<&Load>, keep: Keep) -> Decision {
-        // A clock that was set back: time stands still until it has caught up.
+        // After the clock was set back, time stands still until it has caught up.
         let set_back = self.seen.is_some_and(|seen| now < seen);
         let now = self.seen.map_or(now, |seen| seen.max(now));
         self.window.advance(now, self.target);
@@ -207,7 +207,7 @@ impl Scaler for Autoscaler {
             Some(load) if !set_back => {
                 match self.seen {
                     Some(from) => self.observe(from, now, load),
-                    // What came before the first tick came in a time that nobody knows.
+                    // The observation before the first tick covers an unknown time.
                     None => self.active = (!load.is_idle()).then_some(now),
                 }
                 self.aim(now, size, load, keep)
@@ -221,7 +221,7 @@ impl Scaler for Autoscaler {
     }
 }
 
-/// The demand in whole instances: at least one for any at all.
+/// The demand in whole instances, at least one for any demand at all.
 pub(super) fn whole(demand: f64) -> u32 {
     (demand - EPSILON)
         .ceil()

@@ -1,10 +1,10 @@
 //! How many instances a function should have.
 //!
-//! A [`Scaler`] is told at every tick what was seen since the last one ([`Load`]), how many instances there are ([`Size`]) and what
-//! the keep-alive policy keeps ([`Keep`]); it answers how many are wanted, how many scaling tasks to send and how many instances
-//! to stop ([`Decision`]). Ticks may come at any time, and at once when a request finds no instance at all.
+//! At every tick a [`Scaler`] gets the load observed since the last one ([`Load`]), the number of instances ([`Size`]) and what the
+//! keep-alive policy keeps ([`Keep`]); it returns how many instances are wanted, how many scaling tasks to send and how many instances to
+//! stop ([`Decision`]). Ticks may come at any time, and come at once when a request finds no instance at all.
 //!
-//! [`Autoscaler`] is the one that production runs; [`Proportional`] is what it is compared with.
+//! [`Autoscaler`] is used in production; [`Proportional`] is its baseline.
 //!
 //! ```
 //! use fdn_core::Millis;
@@ -38,59 +38,59 @@ pub use autoscaler::Autoscaler;
 pub use proportional::Proportional;
 pub use settings::{BUCKETS_MAX, Profile, Rate, ScaleError, Settings};
 
-/// What was seen since the last tick.
+/// The load observed since the last tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// How many requests came.
+    /// The number of requests that arrived.
     pub arrivals: u64,
-    /// How many were in execution, on average over the time.
+    /// The number of requests in execution, averaged over the time.
     pub busy: f64,
-    /// How many are in execution now.
+    /// The number of requests in execution now.
     pub executing: u64,
-    /// How many wait now.
+    /// The number of requests waiting now.
     pub queued: u64,
 }
 
 impl Load {
-    /// Whether nothing came, ran or waits.
+    /// Whether no request arrived, ran or waits.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.arrivals == 0 && self.executing == 0 && self.queued == 0 && self.busy <= 0.0
     }
 }
 
-/// How many instances there are.
+/// The number of instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Ready, idle or not.
+    /// Ready instances, idle or not.
     pub running: u32,
-    /// Asked for, and not ready yet.
+    /// Instances requested and not ready yet.
     pub pending: u32,
 }
 
-/// Who decides how long an idle instance is kept.
+/// What decides how long an idle instance is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keep {
-    /// The scaler itself, by its idle grace.
+    /// The scaler, by its idle grace.
     #[default]
     Grace,
-    /// A keep-alive policy, which keeps this many now: 0 releases the last idle instance, 1 also starts one beforehand.
+    /// A keep-alive policy that keeps this many now: 0 releases the last idle instance; 1 also starts one ahead of a request.
     Warm(u32),
 }
 
-/// What is to be done.
+/// The decision of a tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// How many instances there should be.
+    /// The target number of instances.
     pub wanted: u32,
     /// How many scaling tasks to send.
     pub start: u32,
-    /// How many to stop, of those that are idle; a busy one is never stopped. What is not stopped now is said again next time.
+    /// How many idle instances to stop; busy ones are never stopped. What cannot be stopped now is included in the next decision.
     pub stop: u32,
 }
 
 impl Decision {
-    /// What leads from `size` to `wanted`.
+    /// The decision that leads from `size` to `wanted`.
     #[must_use]
     pub const fn of(wanted: u32, size: Size) -> Self {
         let there = size.running.saturating_add(size.pending);
@@ -102,11 +102,11 @@ impl Decision {
     }
 }
 
-/// Decides on the number of instances of one function.
+/// A rule for the number of instances of one function.
 pub trait Scaler {
-    /// The name under which it is chosen.
+    /// The name by which users and experiments select it.
     fn name(&self) -> &'static str;
 
-    /// What to do now. `load` is `None` when nothing could be observed since the last tick.
+    /// Decides at time `now`. `load` is `None` if nothing could be observed since the last tick.
     fn tick(&mut self, now: Millis, size: Size, load: Option<&Load>, keep: Keep) -> Decision;
 }

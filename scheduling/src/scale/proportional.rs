@@ -1,8 +1,7 @@
-//! A plain proportional controller, to compare with: `ceil(mean requests in the house / concurrency)` over one window, up and
-//! down at once.
+//! A plain proportional controller as a baseline: `ceil(mean requests in the system / concurrency)` over one window, up and down at once.
 //!
-//! **Source.** The Horizontal Pod Autoscaler of Kubernetes, `ceil(current * metric / target)`, with the mean number of requests
-//! per instance as the metric, without its stabilization. Requests that wait count like those that run.
+//! **Source.** The Horizontal Pod Autoscaler of Kubernetes, `ceil(current * metric / target)`, with the mean number of requests per
+//! instance as the metric, without its stabilization. Waiting requests count like executing ones.
 
 use fdn_core::Millis;
 
@@ -11,7 +10,7 @@ use super::settings::{ScaleError, Settings};
 use super::window::Window;
 use super::{Decision, Keep, Load, Scaler, Size};
 
-/// Follows the mean.
+/// The proportional controller: see the module.
 #[derive(Clone, Debug)]
 pub struct Proportional {
     settings: Settings,
@@ -21,10 +20,10 @@ pub struct Proportional {
 }
 
 impl Proportional {
-    /// For a function without instances. Of the settings it uses the stable window, the concurrency and the bounds.
+    /// A controller for a function without instances. It uses the stable window, the concurrency and the bounds of the settings.
     ///
     /// # Errors
-    /// When the settings do not go together.
+    /// When a setting is out of its range.
     pub fn new(settings: Settings) -> Result<Self, ScaleError> {
         settings.validate()?;
         Ok(Self {

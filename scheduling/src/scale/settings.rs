@@ -1,22 +1,22 @@
-//! What an operator sets, validated once.
+//! The settings of the autoscaler, validated once.
 
 use fdn_core::{Coded, ErrorCode, Millis};
 
-/// The most buckets of a window.
+/// The most buckets per window.
 pub const BUCKETS_MAX: usize = 1024;
 
-/// Why settings cannot be used.
+/// The settings are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScaleError {
-    /// A number is outside its range.
+    /// A setting is out of its range.
     #[error("{setting} is {given}, but must be {expected}")]
     Range {
-        /// The setting.
+        /// The setting's name.
         setting: &'static str,
-        /// What it was set to.
+        /// The given value.
         given: f64,
-        /// What is possible.
+        /// The range, for the message.
         expected: &'static str,
     },
 }
@@ -27,44 +27,43 @@ impl Coded for ScaleError {
     }
 }
 
-/// How quickly the number of instances may change within [`Settings::rate_period`]: by this factor, or by this many where that
-/// is more.
+/// How quickly the number of instances may change within [`Settings::rate_period`]: by this factor or by this number, whichever is more.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    /// Times as many (or as few).
+    /// The factor by which it may grow, or shrink.
     pub factor: f64,
-    /// At least this many more (or fewer).
+    /// The number of instances by which it may grow, or shrink, in any case.
     pub instances: u32,
 }
 
-/// How a function is scaled.
+/// The settings of a function's autoscaler.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// How many requests an instance runs at once.
+    /// How many requests an instance runs concurrently.
     pub concurrency: f64,
-    /// Instances kept beyond the mean load `L`, in units of `sqrt(L)`, against its fluctuation.
+    /// Instances beyond the mean load `L`, in units of `sqrt(L)`, against its fluctuation (square-root staffing).
     pub headroom: f64,
-    /// The window over which the load is averaged, and in which instances are not taken away that it needed.
+    /// The window over which the load is averaged, and within which needed instances are not scaled down.
     pub stable: Millis,
-    /// The short window that shows sudden load.
+    /// The short window that detects sudden load.
     pub panic: Millis,
-    /// Both windows consist of buckets of this length.
+    /// The length of the buckets that both windows consist of.
     pub bucket: Millis,
-    /// Panic begins when the short window wants this many times the instances that run.
+    /// Panic mode begins when the short window demands this many times the running instances.
     pub panic_factor: f64,
-    /// While no request waits, the number of instances is not raised for up to this share more than they should take.
+    /// While no request waits, the number of instances is raised only if the demand exceeds it by more than this share.
     pub tolerance: f64,
-    /// Without any load for this long the function is scaled to zero, unless a keep-alive policy decides that.
+    /// After this long without any load the function is scaled to zero, unless a keep-alive policy decides that.
     pub idle_grace: Millis,
-    /// Never fewer.
+    /// The fewest instances.
     pub min: u32,
-    /// Never more.
+    /// The most instances.
     pub max: u32,
     /// The span in which [`Self::up`] and [`Self::down`] bound the change.
     pub rate_period: Millis,
-    /// How quickly up.
+    /// The rate limit for growing.
     pub up: Rate,
-    /// How quickly down.
+    /// The rate limit for shrinking.
     pub down: Rate,
 }
 
@@ -95,10 +94,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Checks that the numbers go together.
+    /// Checks every setting, and that they are consistent.
     ///
     /// # Errors
-    /// [`ScaleError::Range`] with the first setting that does not.
+    /// [`ScaleError::Range`] with the first setting that is not.
     pub fn validate(&self) -> Result<(), ScaleError> {
         let bucket = self.bucket.get();
         let ranges = [
@@ -176,8 +175,8 @@ impl Settings {
 /// What is known of a function beforehand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// How long a request runs.
+    /// The run time of a request.
     pub exec: Millis,
-    /// How long an instance takes to start.
+    /// The time an instance takes to start (cold start).
     pub cold: Millis,
 }

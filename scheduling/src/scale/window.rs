@@ -1,34 +1,34 @@
-//! The recent past of a function's load, in buckets of equal length.
+//! The recent load of a function, in buckets of equal length.
 //!
-//! Means are over the time that was observed, not over the length of the window: a tick that is late or missing makes them
-//! coarser, not smaller. What is observed between two ticks is spread evenly over the time between them.
+//! Means are over the observed time, not over the length of the window: a late or missing tick makes them coarser, not smaller. What is
+//! observed between two ticks is spread evenly over the time between them.
 //!
-//! **Bound.** As many buckets as the window has; older ones are overwritten. **Complexity.** O(buckets) per tick; no allocation.
+//! **Bound.** As many buckets as the window needs; older ones are overwritten. **Complexity.** O(buckets) per tick; no allocation.
 
 use fdn_core::Millis;
 
-/// What was seen in one span of time.
+/// The observations of one bucket.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// How much of the span was observed.
+    /// How much of the bucket's time was observed.
     observed_ms: f64,
     arrivals: f64,
-    /// Requests in execution, times their time.
+    /// The integral of the number of requests in execution, in request-milliseconds.
     busy_ms: f64,
-    /// The most instances that were needed at a tick in it.
+    /// The largest need for instances at a tick in it.
     need: u32,
-    /// The fewest and most instances that were wanted.
+    /// The smallest and the largest target size.
     size: (u32, u32),
 }
 
 /// Sums over a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sums {
-    /// How much time was observed.
+    /// The observed time.
     pub(super) observed_ms: f64,
-    /// How many requests came.
+    /// The number of requests that arrived.
     pub(super) arrivals: f64,
-    /// Requests in execution, times their time.
+    /// The integral of the number of requests in execution, in request-milliseconds.
     pub(super) busy_ms: f64,
 }
 
@@ -37,24 +37,24 @@ pub(super) struct Sums {
 pub(super) struct Window {
     length_ms: f64,
     buckets: Box<[Bucket]>,
-    /// The number of the newest bucket since time 0.
+    /// The number of the newest bucket, counted from time 0.
     newest: u64,
 }
 
 impl Window {
-    /// A window of this length, with buckets of this length, that knows nothing yet.
+    /// An empty window of this length, with buckets of this length.
     #[must_use]
     pub(super) fn new(window: Millis, bucket: Millis) -> Self {
         let count = (window.get() / bucket.get()).ceil() as usize;
         Self {
             length_ms: bucket.get(),
-            // One more: the newest is not full yet, and the window must reach back all the same.
+            // One more: the newest is not full yet, and the window must still reach back its whole length.
             buckets: vec![Bucket::default(); count.max(1) + 1].into_boxed_slice(),
             newest: 0,
         }
     }
 
-    /// Moves to a time; sizes of the time between are the one that was in force.
+    /// Advances to a time; the target size in between is `size`.
     pub(super) fn advance(&mut self, now: Millis, size: u32) {
         let number = self.number(now.get());
         let fresh = number
@@ -70,7 +70,7 @@ impl Window {
         }
     }
 
-    /// Spreads what was seen from one time to another; the later one must be where [`Self::advance`] moved to.
+    /// Spreads an observation over the time from `from` to `to`, to which [`Self::advance`] must have moved.
     pub(super) fn record(&mut self, from: Millis, to: Millis, arrivals: f64, busy: f64) {
         let (from, to) = (from.get(), to.get());
         let span = to - from;
@@ -97,7 +97,7 @@ impl Window {
         }
     }
 
-    /// Notes how many instances were needed and how many are wanted from now on.
+    /// Records the present need for instances and the target size from now on.
     pub(super) fn note(&mut self, need: u32, size: u32) {
         let at = self.at(self.newest);
         let bucket = &mut self.buckets[at];
@@ -115,13 +115,13 @@ impl Window {
         })
     }
 
-    /// The most instances that were needed in the last `span`.
+    /// The largest need for instances within the last `span`.
     #[must_use]
     pub(super) fn need(&self, span: Millis) -> u32 {
         self.last(span).map(|bucket| bucket.need).max().unwrap_or(0)
     }
 
-    /// The fewest and most instances that were wanted in the last `span`.
+    /// The smallest and the largest target size within the last `span`.
     #[must_use]
     pub(super) fn sizes(&self, span: Millis) -> (u32, u32) {
         self.last(span)
@@ -130,7 +130,7 @@ impl Window {
             })
     }
 
-    /// The newest bucket, which is not full yet, and as many as `span` has before it.
+    /// The newest bucket, which is not full yet, and those that cover `span` before it.
     fn last(&self, span: Millis) -> impl Iterator<Item = &Bucket> {
         let count = (span.get() / self.length_ms).ceil() as u64 + 1;
         let count = count.min(self.buckets.len() as u64).min(self.newest + 1);

@@ -1,16 +1,17 @@
-//! How long it is until a cluster can run an app.
+//! The time until a cluster can run an app.
 //!
-//! **Problem.** A job is sent once, to one cluster, and waits there. A cluster that has to fetch and compile its function first, or to pull an image, ends it
-//! later than one that has it, however fast it is; and one that was never told of the app does not run it at all.
+//! **Problem.** A job is sent once, to one cluster, and waits there. A cluster that has to fetch and compile its function first, or to
+//! pull an image, completes it later than one that is ready, however fast it is; and one that never received the app does not run it at
+//! all.
 //!
-//! **Way.** Where the app is ready the time is that of a cold start, and nothing where an instance is up. Where it is on the way it is what is left of that
-//! way besides: to fetch the artifact, and to compile it or to pull the image, as far as nodes have not said that it is behind them. Placement counts it as it
-//! counts how far a client is (formula 3: nothing starts before it): a slot that is busy for longer hides it, and so a cluster that is ready and full for a
-//! moment still wins over an idle one that is ready much later.
+//! **Method.** Where the app is ready the time is that of a cold start, and zero if an instance is running. Where it is being prepared,
+//! the remaining steps are added: fetching the artifact, and compiling it or pulling the image, unless nodes report them as done.
+//! Placement treats the time like the client's distance (formula 3: nothing starts before it): a slot that is busy for longer hides it,
+//! and a cluster that is ready but briefly full still wins over an idle one that is ready much later.
 //!
-//! **Reading.** How far a node is within a step is not known: what is left counts whole. A cluster whose nodes have not heard of an app that others
-//! have heard of is not among those that hold it and is closed, as is one where nothing runs the function, or where all failed to make it ready. As long as
-//! nobody has heard of it, nothing is known by which they differ, and it counts nothing.
+//! **Reading.** How far a node is within a step is not known, so a remaining step counts in full. A cluster whose nodes have not received
+//! an app that others have received does not hold it and is excluded, as is one that has no runtime for the function, or where all nodes
+//! failed to make it ready. As long as no node has received it, clusters cannot be distinguished, and the time is zero.
 
 use fdn_core::image::ImageReference;
 use fdn_core::manifest::RuntimeKind;
@@ -20,10 +21,10 @@ use fdn_scheduling::place::Exclusion;
 
 use super::{Phases, form};
 
-/// What is expected of a pull from a registry: nothing but the image's name is known here.
+/// The expected time to pull an image from a registry, of which nothing but the name is known here.
 const PULL: Millis = Millis::new(10_000.0);
 
-/// What it takes to bring one form of a function to a node that has nothing of it.
+/// The time to bring one form of a function to a node that has nothing of it, by step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bringing {
     kind: RuntimeKind,
@@ -33,8 +34,8 @@ pub struct Bringing {
 }
 
 impl Bringing {
-    /// An artifact of so many `bytes` over a link of `mb_per_s` (10^6 bytes a second). `compile` is what compiling it took when it was uploaded;
-    /// `cold_start` what an instance takes to start.
+    /// For an artifact of `bytes` over a link of `mb_per_s` (10^6 bytes per second). `compile` is the time that compiling took at the
+    /// upload; `cold_start` is the start time of an instance.
     #[must_use]
     pub fn new(
         kind: RuntimeKind,
@@ -56,7 +57,7 @@ impl Bringing {
         }
     }
 
-    /// What an instance takes to start.
+    /// The start time of an instance.
     #[must_use]
     pub const fn cold_start(&self) -> Millis {
         self.cold_start
@@ -64,10 +65,10 @@ impl Bringing {
 }
 
 impl Phases {
-    /// How long it is until a cluster can run a call of an app, in the form that is there first; without a node of it that takes work, nothing is said.
+    /// The time until a cluster can run a call of an app, in the form that is available first; zero if it has no node that takes work.
     ///
     /// # Errors
-    /// What keeps the app out of the cluster.
+    /// What excludes the app from the cluster.
     pub fn readiness(
         &self,
         app: &AppName,

@@ -1,18 +1,18 @@
-//! The global scheduler with pre-schedulers: it hands tasks out, and commits the lists that come back.
+//! The global scheduler with pre-schedulers: it hands out tasks, and commits the candidate lists that come back.
 //!
-//! **Source.** The patent "Scheduling method, scheduling device and scheduling system"; [`crate::commit`] has the rules. Here the
-//! pending queue is the heap by remaining time, what is committed is a placement that its node may still bounce, and the full scan
-//! after too many failed lists asks the tree ([`super::super::view`]), which finds the same node without looking at all.
+//! **Source.** The patent "Scheduling method, scheduling device and scheduling system"; [`crate::commit`] has the rules. Here the pending
+//! queue is the heap by remaining time, a commit is a placement that its node may still bounce, and the full scan after too many failed
+//! lists queries the tournament tree ([`super::super::view`]), which finds the same node without visiting all.
 //!
 //! **Readings.**
-//! - A task that fails goes back to its place in the heap, not to the end of a queue.
-//! - A task for which all nodes were looked at in vain is not handed out before a node has got more room. One that asks for more than
-//!   any node may have is not handed out at all, which costs one comparison.
-//! - A list that comes after its lease, or twice, or for a task that was fenced meanwhile, places nothing.
+//! - A task that fails returns to its position in the heap, not to the end of a queue.
+//! - A task that fits on no node is not handed out again before some node has gained capacity. One whose demand exceeds the largest
+//!   amount possibly free on any node is not handed out at all, which costs one comparison.
+//! - A list that arrives after its lease, twice, or for a task fenced meanwhile places nothing.
 //!
 //! **Complexity.** Handing out: O(log q) for q tasks waiting; committing a list of h nodes: O(h log h + log q + log n).
 //!
-//! **Bounds.** Tasks out with pre-schedulers ([`ListSettings::in_flight`]); at the bound nothing is handed out.
+//! **Bounds.** Tasks handed out to pre-schedulers ([`ListSettings::in_flight`]); at the bound nothing more is handed out.
 
 use fdn_core::{Millis, Resources};
 
@@ -23,16 +23,16 @@ use super::super::slab::Slab;
 use super::{Global, Waiting};
 use crate::commit::{List, Merge, NodeRecord, Score, Scoring, Store, Ticket, Wanted};
 
-/// Settings of the work with pre-schedulers.
+/// Settings for the work with pre-schedulers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ListSettings {
-    /// How many tasks may be out, at most 2^24: more would only wait at the committer and age there.
+    /// The most tasks handed out at a time, at most 2^24; more would only queue up at the committer and go stale there.
     pub in_flight: usize,
-    /// How many lists for one task may fail; then the committer looks at all nodes itself.
+    /// After how many failed lists for one task the committer scans all nodes itself.
     pub retries: u32,
-    /// How long a task may be out. Then its pre-scheduler counts as lost, and the task waits again.
+    /// How long a task may be handed out. After that its pre-scheduler counts as lost, and the task is queued again.
     pub lease: Millis,
-    /// How many changes of node records are remembered for pre-schedulers that bring their copies up to date.
+    /// How many changes of node records are kept for pre-schedulers that update their copies incrementally.
     pub history: usize,
 }
 
@@ -47,7 +47,7 @@ impl Default for ListSettings {
     }
 }
 
-/// The rule of the global scheduler: the node with the most room before placing ([`Demand::room`]).
+/// The scoring rule of the global scheduler: the node with the most room before placing ([`Demand::room`]).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ByRoom;
 
@@ -57,35 +57,35 @@ impl Scoring for ByRoom {
     }
 }
 
-/// What became of a list.
+/// The outcome of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The task was placed on the node at this place of its list, from 0.
+    /// The task was placed on the node at this position of its list, from 0.
     Listed(usize),
-    /// No node of the lists had room, and one was found among all.
+    /// No node of the lists had room, and a scan of all nodes found one.
     Scanned,
-    /// No node of the list has room any more; the task waits for another list.
+    /// No node of the list has room any more, or the bound on placements under way is reached; the task is queued for another list.
     Returned,
-    /// No node at all has room; the task waits until one has more.
+    /// No node at all has room; the task waits until one gains capacity.
     Waiting,
-    /// The task is not wanted any more.
+    /// The task is no longer wanted: fenced, settled otherwise, or past its deadline.
     Gone,
-    /// The task is not out for this list, which is late or doubled.
+    /// The task is not handed out for this list, which is late or a duplicate.
     Ignored,
 }
 
-/// What became of a list, and what it took.
+/// The outcome of a list, with figures for the experiment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Commit {
-    /// What became of it.
+    /// The outcome.
     pub verdict: Verdict,
-    /// Whether its first node had changed since the pre-scheduler looked.
+    /// Whether its first node had changed since the pre-scheduler read the record.
     pub conflict: bool,
-    /// For how long the task was out.
+    /// How long the task was handed out.
     pub took: Millis,
 }
 
-/// A task with a pre-scheduler.
+/// A task handed out to a pre-scheduler.
 #[derive(Clone, Copy, Debug)]
 struct Out<D> {
     waiting: Waiting<D>,
@@ -94,18 +94,18 @@ struct Out<D> {
     taken: Millis,
 }
 
-/// What is out, and what the committer works with.
+/// The tasks handed out, and the committer's working state.
 #[derive(Clone, Debug)]
 pub(super) struct Desk<D> {
     settings: ListSettings,
-    /// By the time of handing out: the first is due first.
+    /// In the order of handing out, so that the first one's lease ends first.
     out: Slab<Out<D>>,
     attempts: u64,
     merge: Merge,
 }
 
 impl<D: Demand> Desk<D> {
-    /// When the first task that is out waits again.
+    /// When the lease of the first task handed out ends.
     pub(super) fn next_expiry(&self) -> Option<Millis> {
         let (_, first) = self.out.first()?;
         Some(first.taken + self.settings.lease)
@@ -127,7 +127,7 @@ impl<D: Demand> Desk<D> {
 }
 
 impl<D: Demand> Global<D> {
-    /// With pre-schedulers from now on: [`Self::take`] and [`Self::commit`] in the place of [`Self::decide`].
+    /// Enables pre-schedulers: [`Self::take`] and [`Self::commit`] replace [`Self::decide`] from now on.
     #[must_use]
     pub fn with_lists(mut self, settings: ListSettings) -> Self {
         self.node_table.keep_records(settings.history);
@@ -140,19 +140,19 @@ impl<D: Demand> Global<D> {
         self
     }
 
-    /// The node records for pre-schedulers to copy; none without them.
+    /// The node records for pre-schedulers to copy; `None` without pre-schedulers.
     #[must_use]
     pub const fn records(&self) -> Option<&Store> {
         self.node_table.records()
     }
 
-    /// How many tasks are out with pre-schedulers.
+    /// The number of tasks handed out to pre-schedulers.
     #[must_use]
     pub fn out(&self) -> usize {
         self.desk.as_ref().map_or(0, |desk| desk.out.len())
     }
 
-    /// Hands out the shortest task that some node may have room for; none if there is none, or as many are out as may be.
+    /// Hands out the shortest waiting task that may fit on some node; `None` if there is none, or the bound on tasks handed out is reached.
     pub fn take(&mut self, now: Millis, actions: &mut Vec<Action<D>>) -> Option<Wanted> {
         self.expire(now);
         self.take_back_overdue(now);
@@ -178,7 +178,7 @@ impl<D: Demand> Global<D> {
         })
     }
 
-    /// Commits a list: the first of its nodes, in the order of now, that has room gets the task.
+    /// Commits a list: the task goes to the first of its nodes, in the order of their present scores, that has room.
     pub fn commit(&mut self, now: Millis, list: &List, actions: &mut Vec<Action<D>>) -> Commit {
         self.expire(now);
         let out = self
@@ -245,7 +245,7 @@ impl<D: Demand> Global<D> {
         }
     }
 
-    /// Lists two to four: what the list is worth by now.
+    /// Steps (i) to (iv) of [`crate::commit`]: the list re-evaluated on present records.
     fn first_fit(&mut self, demand: &D, list: &List) -> Option<NodeIndex> {
         let merge = &mut self.desk.as_mut()?.merge;
         let records = self.node_table.records()?.records();
@@ -254,7 +254,7 @@ impl<D: Demand> Global<D> {
         order.iter().map(|entry| entry.node).find(fits)
     }
 
-    /// A task that was out goes back to its place in the queue.
+    /// Puts a task that was handed out back into its position in the queue.
     fn wait(&mut self, out: &Out<D>, failed: u32, in_vain: Option<u64>) {
         let waiting = Waiting {
             failed,

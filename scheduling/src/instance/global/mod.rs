@@ -1,21 +1,21 @@
-//! The global scheduler of a cluster: for the few tasks that found no room by themselves.
+//! The global scheduler of a cluster, for the few tasks that found no node by probing.
 //!
-//! **Problem.** A task that two nodes refused still wants the best place there is, soon, and nobody else knows all nodes.
+//! **Problem.** A task that two nodes refused still needs a good node soon, and only the global scheduler knows all nodes.
 //!
 //! **Source.** The patent "Highly scalable distributed scheduling system for serverless computing" (Tianjin University, 2022):
 //! a heap by remaining time; the shortest goes to the node with the most free resources in this scheduler's view; a node that
 //! no longer has the room bounces it, which corrects the view; without room anywhere a task waits for a release notice.
 //!
-//! **Readings.** The view lags: a node's notice may be older than the last placement sent there. Placements are therefore numbered
-//! per node, a notice says which it has seen, and the others are taken off what it reports. A task that fits nowhere does not
-//! keep back smaller ones: up to `look_ahead` such tasks are passed over.
+//! **Readings.** The view lags: a node's report may be older than the last placement sent there. Placements are therefore numbered per
+//! node, a report says which it has seen, and the others are subtracted from what it reports as free. A task that fits nowhere does not
+//! block smaller ones behind it: up to `look_ahead` such tasks are skipped.
 //!
-//! **Losses.** As for nodes (see [`super`]): every leg is decided once and remembered; a second message repeats it.
+//! **Losses.** As for nodes (see [`super`]): every leg is decided once and remembered; a duplicate message repeats the decision.
 //!
-//! **Complexity.** O(log q + log n) per decision with q tasks waiting on n nodes (unit slots), O(log n) per notice; no
-//! allocation once the tables have grown.
+//! **Complexity.** O(log q + log n) per decision with q tasks waiting on n nodes (unit slots), O(log n) per report; no allocation once
+//! the tables have grown.
 //!
-//! **Bounds.** Waiting tasks, remembered tasks ([`GlobalSettings`]); one more is refused, with the reason.
+//! **Bounds.** Waiting and remembered tasks ([`GlobalSettings`]); one more is refused, with the reason.
 
 mod lists;
 mod node_table;
@@ -48,37 +48,37 @@ struct Record {
     state: State,
 }
 
-/// A task that waits, and where that is noted.
+/// A waiting task, and where it is remembered.
 #[derive(Clone, Copy, Debug)]
 struct Waiting<D> {
     task: Task<D>,
     place: Place,
     /// How many lists for it have failed.
     failed: u32,
-    /// How much had come about when all nodes were last looked at in vain.
+    /// The gain counter at the last scan that found no node for it; `None` before the first.
     in_vain: Option<u64>,
 }
 
-/// The global scheduler.
+/// The global scheduler: see the module.
 #[derive(Clone, Debug)]
 pub struct Global<D> {
     settings: GlobalSettings,
     term: Term,
     queue: ShortestFirst<Waiting<D>>,
-    /// Tasks of the last look ahead that go back into the queue.
+    /// Tasks skipped by the current search, which go back into the queue.
     passed_over: Vec<(Arrival, Waiting<D>)>,
     memory: Memory<Record>,
     node_table: NodeTable<D>,
-    /// With pre-schedulers only.
+    /// `None` without pre-schedulers.
     desk: Option<Desk<D>>,
-    /// Whether a task has come, or come back, since nothing that waits could be placed.
+    /// Whether a task has been queued since the last search that placed nothing.
     worth_a_look: bool,
-    /// How much had come about then.
+    /// The gain counter of the node table at the last search.
     looked: u64,
 }
 
 impl<D: Demand> Global<D> {
-    /// The first one of a cluster, for nodes of these capacities, all of it free until they say otherwise.
+    /// The first global scheduler of a cluster, for nodes of these capacities, which count as free until reports say otherwise.
     #[must_use]
     pub fn new(capacities: &[D], settings: GlobalSettings) -> Self {
         Self::with_book(
@@ -88,9 +88,9 @@ impl<D: Demand> Global<D> {
         )
     }
 
-    /// One that takes over from another, of which nothing is known: nothing is free until nodes say so. `term` is larger
-    /// than that of any before, and nodes are told of it ([`super::Node::headed`]), as is the submitter if it sends
-    /// tasks here ([`super::Submitter::headed`]).
+    /// A successor that knows nothing of its predecessor's placements: no capacity counts as free until nodes report. `term` is
+    /// larger than any before; the nodes are told of it ([`super::Node::headed`]), as is the submitter if it sends tasks here
+    /// ([`super::Submitter::headed`]).
     #[must_use]
     pub fn take_over(capacities: &[D], term: Term, settings: GlobalSettings) -> Self {
         Self::with_book(
@@ -114,30 +114,30 @@ impl<D: Demand> Global<D> {
         }
     }
 
-    /// Takes the memory of its tables from the system now, rather than during the first burst.
+    /// Touches the memory of its tables now, so that the first burst does not wait for page faults.
     pub fn touch(&mut self) {
         self.memory.touch();
     }
 
-    /// Which one it is.
+    /// Its term; each successor has a larger one.
     #[must_use]
     pub const fn term(&self) -> Term {
         self.term
     }
 
-    /// How many tasks wait, those that are out with pre-schedulers included.
+    /// The number of waiting tasks, those handed out to pre-schedulers included.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.queue.len() + self.out()
     }
 
-    /// How many tasks it remembers.
+    /// The number of tasks it remembers.
     #[must_use]
     pub const fn remembered(&self) -> usize {
         self.memory.len()
     }
 
-    /// What it believes to be free on a node.
+    /// What it believes to be free on a node: the last report less the placements that it has not seen.
     #[must_use]
     pub fn believed(&self, node: NodeIndex) -> D {
         self.node_table.believed(node)
@@ -149,11 +149,11 @@ impl<D: Demand> Global<D> {
         (self.worth_a_look || self.looked != self.node_table.gains()) && !self.queue.is_empty()
     }
 
-    /// A message arrives.
+    /// Handles a message; resulting messages are appended to `actions`.
     pub fn receive(&mut self, now: Millis, message: ToGlobal<D>, actions: &mut Vec<Action<D>>) {
         self.expire(now);
         match message {
-            // What was meant for another one may have been decided there.
+            // A message for another term may have been decided by that scheduler.
             ToGlobal::Forward(_, term) if term != self.term => {}
             ToGlobal::Bounce(_, report) | ToGlobal::Notice(report) if report.term != self.term => {}
             ToGlobal::Forward(task, _) => self.queue_up(now, task, actions),
@@ -166,13 +166,13 @@ impl<D: Demand> Global<D> {
         }
     }
 
-    /// Places the shortest task that fits somewhere; false if none does.
+    /// Places the shortest waiting task that fits on some node; false if none does.
     pub fn decide(&mut self, now: Millis, actions: &mut Vec<Action<D>>) -> bool {
         self.expire(now);
         let mut too_much: Option<D> = None;
         let found = self.next(now, actions, |node_table, waiting| {
             let demand = &waiting.task.demand;
-            // What asks for no less than one that fits nowhere need not be looked at.
+            // A demand no smaller than one that fits nowhere need not be checked.
             let fits_nowhere = too_much.is_some_and(|least| least.fits(demand));
             let best = (!fits_nowhere).then(|| node_table.best(demand)).flatten();
             if best.is_none() {
@@ -186,8 +186,8 @@ impl<D: Demand> Global<D> {
         found.is_some()
     }
 
-    /// When [`Self::decide`] or [`Self::take`] may find room without a message: a placement under way is taken for lost, or a
-    /// pre-scheduler.
+    /// When [`Self::decide`] or [`Self::take`] may succeed without a further message: a placement is given up as lost, or a lease
+    /// with a pre-scheduler ends. `None` if nothing is pending.
     #[must_use]
     pub fn next_timer(&self) -> Option<Millis> {
         let placement = self
@@ -198,27 +198,27 @@ impl<D: Demand> Global<D> {
         placement.into_iter().chain(list).min()
     }
 
-    /// A node is lost for good; see [`super::Node::lost`].
+    /// Handles the permanent loss of a node; see [`super::Node::lost`].
     pub fn lost(&mut self, node: NodeIndex) {
         self.node_table.lost(node);
     }
 
-    /// A node is there again, as a new one: what it had before is forgotten.
+    /// Handles the return of a node as a new one: its earlier state is discarded.
     pub fn returned(&mut self, node: NodeIndex) {
         self.node_table.returned(node);
     }
 
-    /// A new node takes the next index. Nothing is free there until it says so.
+    /// Adds a node with the next index. Nothing counts as free there until it reports.
     pub fn grow(&mut self, capacity: D) -> NodeIndex {
         self.node_table.grow(capacity)
     }
 
-    /// A lost node's index goes to another node, of this capacity.
+    /// Reuses a lost node's index for another node of this capacity.
     pub fn replaced(&mut self, node: NodeIndex, capacity: D) {
         self.node_table.replaced(node, capacity);
     }
 
-    /// The shortest task that waits and for which there is a choice. Those without one are passed over, up to a number.
+    /// The shortest waiting task for which `choose` finds something; tasks without a choice are skipped, up to `look_ahead`.
     fn next<T>(
         &mut self,
         now: Millis,
@@ -230,7 +230,7 @@ impl<D: Demand> Global<D> {
             let Some((arrival, waiting)) = self.queue.pop() else {
                 break;
             };
-            // It may have been fenced since it was queued, or queued again as a later leg.
+            // It may have been fenced since it was queued, or queued again with a later leg.
             if !self.is_wanted(&waiting) {
                 continue;
             }
@@ -339,7 +339,7 @@ impl<D: Demand> Global<D> {
         self.node_table.update(report);
     }
 
-    /// Forgets tasks whose time is over, and placements whose message must be lost.
+    /// Forgets tasks whose retention has ended, and placements whose message counts as lost.
     fn expire(&mut self, now: Millis) {
         while self.memory.forget(now).is_some() {}
         self.node_table.expire(now);
@@ -371,7 +371,7 @@ impl<D: Demand> Global<D> {
     }
 }
 
-/// As a task is noted that waits.
+/// The record that a waiting task has in memory.
 const fn noted<D>(task: &Task<D>) -> Record {
     Record {
         attempt: task.attempt,

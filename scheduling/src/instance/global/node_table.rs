@@ -1,7 +1,7 @@
-//! What the global scheduler believes of the nodes: what each has said is free, less what is under way to it.
+//! The global scheduler's view of the nodes: what each reported as free, less the placements under way to it.
 //!
-//! Kept twice when pre-schedulers are at work: as a tree for the best node at once, and as records with versions, of which they have
-//! copies. Both change together, here and nowhere else.
+//! Kept twice when pre-schedulers are at work: as a tree for the best node at once, and as versioned records, of which they hold copies.
+//! Both change together, only here.
 
 use fdn_core::Millis;
 
@@ -11,19 +11,19 @@ use super::super::slab::Slab;
 use super::super::view::View;
 use crate::commit::{Presence, Store};
 
-/// No placement.
+/// No slot of the list of placements.
 const NONE: u32 = u32::MAX;
 
-/// What is known of a node beside what the view says is free.
+/// What is known of a node beside its entry in the view.
 #[derive(Clone, Debug)]
 struct Known<D> {
     capacity: D,
     reported: D,
     version: Option<u64>,
     lost: bool,
-    /// The number of placements sent there.
+    /// The number of placements sent to it so far.
     serial: u64,
-    /// The first and the last of those that it had not seen when it last reported.
+    /// The first and last slot of those it had not seen when it last reported.
     first: u32,
     last: u32,
 }
@@ -42,14 +42,14 @@ impl<D> Known<D> {
     }
 }
 
-/// A placement that is forgotten if the node has not seen it by then: its message is lost.
+/// A placement on its way; it is given up at `until` if the node has not seen it by then, since its message must be lost.
 #[derive(Clone, Copy, Debug)]
 struct UnderWay<D> {
     until: Millis,
     node: NodeIndex,
     serial: u64,
     demand: D,
-    /// The next one to the same node.
+    /// The slot of the next placement to the same node.
     next: u32,
 }
 
@@ -60,14 +60,14 @@ pub(super) struct NodeTable<D> {
     view: View<D>,
     sizes: View<D>,
     under_way: Slab<UnderWay<D>>,
-    /// For pre-schedulers; none without them.
+    /// Versioned records for pre-schedulers; `None` without them.
     records: Option<Store>,
-    /// How often something has come about that a task without room may have waited for.
+    /// Counts the events that a task without room may have waited for.
     gains: u64,
 }
 
 impl<D: Demand> NodeTable<D> {
-    /// Of nodes of these capacities: all of it is free, or nothing until they say so.
+    /// For nodes of these capacities: all of it free (`are_free`), or nothing until they report.
     pub(super) fn new(capacities: &[D], are_free: bool, placements: usize) -> Self {
         let mut sizes = View::new(capacities.len());
         for (capacity, node) in capacities.iter().zip(0..) {
@@ -91,7 +91,7 @@ impl<D: Demand> NodeTable<D> {
         }
     }
 
-    /// Keeps records from now on, and remembers so many changes of them.
+    /// Starts to keep records, with the last `history` changes of them.
     pub(super) fn keep_records(&mut self, history: usize) {
         self.records = Some(Store::new(history));
         for node in (0..self.nodes.len()).filter_map(|at| u32::try_from(at).ok()) {
@@ -107,7 +107,7 @@ impl<D: Demand> NodeTable<D> {
         self.gains
     }
 
-    /// Whether no more placements may be under way.
+    /// Whether the bound on placements under way is reached.
     pub(super) const fn is_full(&self) -> bool {
         self.under_way.is_full()
     }
@@ -116,7 +116,7 @@ impl<D: Demand> NodeTable<D> {
         self.nodes[node.get()].lost
     }
 
-    /// What is believed to be free.
+    /// What is believed to be free: reported, less the placements under way.
     pub(super) fn believed(&self, node: NodeIndex) -> D {
         self.view.free(node)
     }
@@ -126,17 +126,17 @@ impl<D: Demand> NodeTable<D> {
         self.view.best(demand)
     }
 
-    /// Whether some node may have the room: if not, none has.
+    /// Whether some node may have room; if false, none has.
     pub(super) fn may_fit(&self, demand: &D) -> bool {
         self.view.may_fit(demand)
     }
 
-    /// Whether any node is large enough, even if nothing else ran there.
+    /// Whether the demand would fit on some node if it were empty.
     pub(super) fn is_large_enough(&self, demand: &D) -> bool {
         self.sizes.best(demand).is_some()
     }
 
-    /// Notes a placement, and says its number among those sent to that node.
+    /// Notes a placement and returns its serial number among those sent to that node.
     pub(super) fn place(&mut self, until: Millis, node: NodeIndex, demand: D) -> u64 {
         let known = &mut self.nodes[node.get()];
         known.serial += 1;
@@ -159,7 +159,7 @@ impl<D: Demand> NodeTable<D> {
         serial
     }
 
-    /// What a node says of itself, unless it has said something newer.
+    /// Applies a node's report, unless a newer one was applied or the node is lost.
     pub(super) fn update(&mut self, report: &NodeReport<D>) {
         let known = &mut self.nodes[report.node.get()];
         if known.lost
@@ -209,7 +209,7 @@ impl<D: Demand> NodeTable<D> {
         node
     }
 
-    /// Forgets placements whose message must be lost.
+    /// Gives up placements whose message must be lost.
     pub(super) fn expire(&mut self, now: Millis) {
         while let Some((_, &first)) = self.under_way.first() {
             if first.until > now {
@@ -220,12 +220,12 @@ impl<D: Demand> NodeTable<D> {
         }
     }
 
-    /// When the first of them is forgotten.
+    /// When the first of them is given up.
     pub(super) fn next_expiry(&self) -> Option<Millis> {
         self.under_way.first().map(|(_, first)| first.until)
     }
 
-    /// The placements on a node up to this one are no longer under way.
+    /// Removes the placements on a node up to this serial number: they have arrived.
     fn arrived(&mut self, node: NodeIndex, serial: u64) {
         let known = &mut self.nodes[node.get()];
         while let Some(first) = self.under_way.get(known.first).copied() {
@@ -239,7 +239,7 @@ impl<D: Demand> NodeTable<D> {
         known.last = NONE;
     }
 
-    /// What is free on a node, without what is under way to it.
+    /// The free amount that a node reported, less what is under way to it.
     fn free(&self, node: NodeIndex) -> D {
         let known = &self.nodes[node.get()];
         if known.lost {

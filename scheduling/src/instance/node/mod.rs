@@ -1,20 +1,20 @@
 //! The local scheduler of one node.
 //!
-//! **Problem.** A task wants an instance somewhere in the cluster, at once; the node where it arrives finds room without asking
-//! a centre, which could not keep up.
+//! **Problem.** A task needs an instance somewhere in the cluster, at once; the node where it arrives finds one without a central
+//! scheduler, which could not keep up.
 //!
 //! **Source.** The patent "Highly scalable distributed scheduling system for serverless computing" (Tianjin University, 2022):
 //! (1) local: a heap of tasks by remaining time; what is popped and fits is started. (2) probe: two distinct other nodes,
 //! chosen uniformly, are asked; one with room reserves it and answers yes; the first yes gets the task. (3) global: after two
 //! noes the task goes to the global scheduler ([`super::Global`]), whose choice this node may bounce.
 //!
-//! **Readings.** "Greater than" is "at least". Remaining time is the expected time of the instance's request. No pre-emption: the
-//! order concerns waiting tasks only. The reservation is made when the probe arrives, for otherwise the task could find the room
-//! gone; it has a lease. A task that comes after its lease has ended is started if there is room all the same, else it
-//! goes to the global scheduler.
+//! **Readings.** "Greater than" means "at least". Remaining time is the expected execution time of the instance's request. No
+//! pre-emption: the order concerns waiting tasks only. The reservation is made when the probe arrives, for otherwise the resources could
+//! be gone when the task does; it has a lease. A task that arrives after its lease has ended is still started if it fits, else it goes to
+//! the global scheduler.
 //!
-//! **Losses.** See [`super`]: a holder decides once and remembers; whoever hears of the same leg again repeats what was decided.
-//! A node that does not answer a probe in time counts as without room.
+//! **Losses.** See [`super`]: a holder decides once and remembers; a duplicate of the same leg repeats the decision. A node that does not
+//! answer a probe in time counts as having no room.
 //!
 //! **Complexity.** O(1) per message and O(log q) for q tasks that arrived together; no allocation once the tables have grown.
 //!
@@ -41,27 +41,27 @@ use super::peers::Peers;
 use super::settings::{Policy, Settings, SettingsError};
 use probing::Probing;
 
-/// What became of a task here.
+/// The last decision of this node about a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// It waits for its turn.
     Queued,
-    /// Other nodes are being asked; where its entry is.
+    /// Other nodes are being probed; the slot of its entry.
     Probing(u32),
-    /// It went to a node that had reserved room.
+    /// It was sent to a node that had reserved resources for it.
     Assigned(NodeIndex),
-    /// It went to a node by a hint, as so many hops.
+    /// It was sent to a node by a hint, with this number of hops.
     Hinted(NodeIndex, u8),
-    /// It went to the global scheduler of this term.
+    /// It was sent to the global scheduler of this term.
     Forwarded(Term),
-    /// It went back to the global scheduler, which had placed it here.
+    /// It was returned to the global scheduler that had placed it here, of this term.
     Bounced(Term),
     Started,
     Refused(Refusal),
     Fenced,
 }
 
-/// The last leg of a task that ended here.
+/// The last leg of a task that reached this node, and the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Record {
     attempt: u32,
@@ -69,7 +69,7 @@ struct Record {
     state: State,
 }
 
-/// A task that waits for its turn, and how often hints have sent it on.
+/// A task that waits for its turn, and how often hints have forwarded it.
 #[derive(Clone, Copy, Debug)]
 struct Queued<D> {
     task: Task<D>,
@@ -77,24 +77,24 @@ struct Queued<D> {
     place: Place,
 }
 
-/// A task that this node holds, and where that is noted.
+/// A task that this node holds, and where it is remembered.
 #[derive(Clone, Copy, Debug)]
 struct Held<D> {
     task: Task<D>,
     place: Place,
 }
 
-/// What the global scheduler was told.
+/// The state of the reports to the global scheduler.
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
     version: u64,
-    /// When it may be told what has changed since.
+    /// The earliest time of the next report, if something has changed.
     next: Millis,
-    /// When it is told again in any case.
+    /// The time at which it is reported again in any case.
     refresh: Millis,
 }
 
-/// The local scheduler.
+/// The local scheduler: see the module.
 #[derive(Clone, Debug)]
 pub struct Node<D> {
     index: NodeIndex,
@@ -142,30 +142,30 @@ impl<D: Demand> Node<D> {
         })
     }
 
-    /// Takes the memory of its tables from the system now, rather than during the first burst.
+    /// Touches the memory of its tables now, so that the first burst does not wait for page faults.
     pub fn touch(&mut self) {
         self.memory.touch();
     }
 
-    /// Which node this is.
+    /// The node's index in the cluster.
     #[must_use]
     pub const fn index(&self) -> NodeIndex {
         self.index
     }
 
-    /// What it has.
+    /// The node's capacity.
     #[must_use]
     pub const fn capacity(&self) -> D {
         self.ledger.capacity()
     }
 
-    /// What its instances take.
+    /// The resources of its running instances.
     #[must_use]
     pub const fn used(&self) -> D {
         self.ledger.used()
     }
 
-    /// What is reserved.
+    /// The resources reserved for tasks on their way.
     #[must_use]
     pub const fn reserved(&self) -> D {
         self.ledger.reserved()
@@ -177,25 +177,25 @@ impl<D: Demand> Node<D> {
         self.ledger.free()
     }
 
-    /// How many instances run.
+    /// The number of running instances.
     #[must_use]
     pub fn running(&self) -> usize {
         self.ledger.running()
     }
 
-    /// How many tasks it remembers.
+    /// The number of tasks it remembers.
     #[must_use]
     pub const fn remembered(&self) -> usize {
         self.memory.len()
     }
 
-    /// How many tasks wait here for an answer of other nodes.
+    /// The number of tasks for which other nodes are being probed.
     #[must_use]
     pub const fn asking(&self) -> usize {
         self.probing.len()
     }
 
-    /// How it stands, as the global scheduler hears it.
+    /// The node's report to the global scheduler.
     #[must_use]
     pub const fn report(&self) -> NodeReport<D> {
         NodeReport {
@@ -207,8 +207,7 @@ impl<D: Demand> Node<D> {
         }
     }
 
-    /// A message arrives. Tasks wait for their turn until [`Self::poll`], so that of several that come together the shortest
-    /// goes first.
+    /// Handles a message. Tasks wait for their turn until [`Self::poll`], so that of several that arrive together the shortest goes first.
     pub fn receive(
         &mut self,
         now: Millis,
@@ -236,7 +235,7 @@ impl<D: Demand> Node<D> {
         }
     }
 
-    /// Takes up what waits: tasks, shortest first; questions that wait for room; what the global scheduler should know.
+    /// Processes what waits: queued tasks, shortest first; probes that wait for room; a due report to the global scheduler.
     pub fn poll(&mut self, now: Millis, rng: &mut impl Rng, actions: &mut Vec<Action<D>>) {
         self.expire(now, rng, actions);
         self.serve_waiters(now, actions);
@@ -244,18 +243,18 @@ impl<D: Demand> Node<D> {
         self.tell(now, actions);
     }
 
-    /// An instance has ended; hearing of it twice does no harm.
+    /// Handles the end of an instance; a repeated call has no effect.
     pub fn ended(&mut self, running: Running) {
         self.ledger.end(running);
     }
 
-    /// An instance that runs already, from before this scheduler: it takes its room. `None` if there is no room.
+    /// Accounts for an instance that was running before this scheduler. `None` if its demand does not fit.
     pub fn adopt(&mut self, demand: D) -> Option<Running> {
         self.ledger.start(demand)
     }
 
-    /// A node is lost for good: its instances are gone, and nothing from it will arrive any more. If it comes back, it comes as
-    /// a new node without memory, after the deadlines of all tasks it had.
+    /// Handles the permanent loss of another node: its instances are gone, and nothing from it will arrive any more. If it returns,
+    /// it returns as a new node without memory, after the deadlines of all tasks it had.
     pub fn lost(
         &mut self,
         now: Millis,
@@ -268,8 +267,8 @@ impl<D: Demand> Node<D> {
         self.count_as_no(now, node, rng, actions);
     }
 
-    /// Another global scheduler has taken over: it is told how this node stands, and gets what found no room from now on. What
-    /// the one before was given, and may have placed or not, is for the submitter to settle (see [`super`]).
+    /// Follows a new global scheduler: this node reports to it, and sends it the tasks that found no room from now on. Tasks that its
+    /// predecessor had been given, and may have placed or not, are settled by the submitter (see [`super`]).
     pub fn headed(&mut self, term: Term) {
         if term > self.term {
             self.term = term;
@@ -279,17 +278,17 @@ impl<D: Demand> Node<D> {
         }
     }
 
-    /// A node is there again.
+    /// Handles the return of a node.
     pub fn returned(&mut self, node: NodeIndex) {
         self.peers.regain(node);
     }
 
-    /// The cluster has grown to so many nodes; those that are new take part at once. It never shrinks: who leaves is lost.
+    /// Extends the cluster to `nodes` nodes, which take part at once. It never shrinks: a node that leaves is lost.
     pub fn grow(&mut self, nodes: u32) {
         self.peers.grow(nodes);
     }
 
-    /// A snapshot of every node, in the order of their indices. Only hints go by it; other policies keep none.
+    /// Replaces the snapshot of all nodes, in the order of their indices. Only [`Policy::Hints`] uses it; other policies ignore it.
     pub fn snapshot(&mut self, loads: &[Load<D>]) {
         if self.settings.policy != Policy::Hints {
             return;
@@ -300,7 +299,7 @@ impl<D: Demand> Node<D> {
         }
     }
 
-    /// When [`Self::poll`] has something to do without a message.
+    /// When [`Self::poll`] has something to do without a message; `None` if nothing is pending.
     #[must_use]
     pub fn next_timer(&self) -> Option<Millis> {
         let timers = [
@@ -324,7 +323,7 @@ impl<D: Demand> Node<D> {
         }
     }
 
-    /// When the global scheduler hears of this node next; never if there is none.
+    /// When the next report to the global scheduler is due; `None` if the policy has none.
     fn next_notice(&self) -> Option<Millis> {
         match self.settings.policy {
             Policy::LocalProbeGlobal | Policy::Hints | Policy::BottomUp => {
@@ -369,7 +368,7 @@ impl<D: Demand> Node<D> {
                 state: State::Fenced,
             };
             if self.memory.put(id, deadline, record).is_err() {
-                // Without a record the fence would not stand; the submitter asks again.
+                // Without a record the fence would not hold; the submitter asks again.
                 return;
             }
             self.ledger.release(id, attempt);

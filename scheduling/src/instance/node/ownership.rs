@@ -1,4 +1,4 @@
-//! Tasks that a node holds: local check, passing on, and what is done when they come twice.
+//! The tasks that a node holds: local check, forwarding, and the handling of duplicates.
 
 use fdn_core::Millis;
 use rand::Rng;
@@ -11,7 +11,7 @@ use crate::instance::message::{
 use crate::instance::settings::Policy;
 
 impl<D: Demand> Node<D> {
-    /// A task comes with a new leg: it is remembered as queued, and this node must decide. Otherwise what was decided is
+    /// A task with a new leg is remembered as queued, and this node must decide about it. For a known leg the earlier decision is
     /// repeated, or nothing is done.
     #[inline]
     fn accept(
@@ -58,7 +58,7 @@ impl<D: Demand> Node<D> {
         }
     }
 
-    /// What was decided about a task is done once more: its first message may be lost.
+    /// Repeats the decision about a task, whose first message may be lost.
     fn repeat(&self, task: &Task<D>, known: Record, actions: &mut Vec<Action<D>>) {
         let on = task.passed_on(known.leg);
         match known.state {
@@ -72,7 +72,7 @@ impl<D: Demand> Node<D> {
             State::Bounced(term) if term == self.term => {
                 actions.push(Action::Global(ToGlobal::Bounce(on, self.report())));
             }
-            // What became of it there, nobody can say any more.
+            // Nobody knows any more what became of it there.
             State::Forwarded(_) | State::Bounced(_) => tell_broken(task, actions),
             State::Started => self.tell_start(task, actions),
             State::Refused(refusal) => self.tell_refusal(task, refusal, actions),
@@ -109,7 +109,7 @@ impl<D: Demand> Node<D> {
         }));
     }
 
-    /// Notes what was decided about a task that this node holds.
+    /// Remembers the decision about a task that this node holds.
     #[inline]
     pub(super) fn decide(&mut self, held: &Held<D>, state: State) {
         let record = Record {
@@ -119,7 +119,7 @@ impl<D: Demand> Node<D> {
         self.memory.change(held.place, held.task.id, record);
     }
 
-    /// Starts the task here if there is room.
+    /// Starts the task here if it fits; false otherwise.
     #[inline]
     fn start(&mut self, held: &Held<D>, stage: Stage, actions: &mut Vec<Action<D>>) -> bool {
         let Some(running) = self.ledger.start(held.task.demand) else {
@@ -136,7 +136,7 @@ impl<D: Demand> Node<D> {
         true
     }
 
-    /// Every queued task has its turn, shortest first.
+    /// Gives every queued task its turn, shortest first.
     #[inline]
     pub(super) fn take_up_all(
         &mut self,
@@ -149,7 +149,7 @@ impl<D: Demand> Node<D> {
         }
     }
 
-    /// The turn of a queued task: local check, then elsewhere.
+    /// The turn of a queued task: the local check, then the other stages.
     fn take_up(
         &mut self,
         now: Millis,
@@ -194,7 +194,7 @@ impl<D: Demand> Node<D> {
         }
     }
 
-    /// Hands the task to the global scheduler.
+    /// Sends the task to the global scheduler.
     pub(super) fn forward(&mut self, held: &Held<D>, actions: &mut Vec<Action<D>>) {
         self.decide(held, State::Forwarded(self.term));
         let message = ToGlobal::Forward(held.task.passed_on(held.task.leg), self.term);
@@ -211,7 +211,7 @@ impl<D: Demand> Node<D> {
         self.tell_refusal(&held.task, refusal, actions);
     }
 
-    /// The task for which room was reserved. If it comes so late that the room went to another, it must go on.
+    /// The task for which resources were reserved arrives. If its lease has ended and it no longer fits, it is sent on.
     pub(super) fn assigned(
         &mut self,
         now: Millis,
@@ -234,8 +234,8 @@ impl<D: Demand> Node<D> {
         }
     }
 
-    /// The global scheduler's choice, which this node may bounce: it is the last authority on its room. One of an earlier term
-    /// is as good: unless the attempt was fenced since, the chain is whole.
+    /// A placement by the global scheduler, which this node may bounce: its own ledger is authoritative. A placement of an earlier
+    /// term is as valid: unless the attempt was fenced since, the chain is unbroken.
     pub(super) fn placed(
         &mut self,
         now: Millis,
@@ -258,7 +258,7 @@ impl<D: Demand> Node<D> {
     }
 }
 
-/// As a task is noted that waits for its turn.
+/// The record of a task that waits for its turn.
 const fn queued<D>(task: &Task<D>) -> Record {
     Record {
         attempt: task.attempt,

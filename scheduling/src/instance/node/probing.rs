@@ -1,4 +1,4 @@
-//! Asking other nodes for room, and answering.
+//! Probing other nodes, and answering probes.
 
 use fdn_core::Millis;
 use rand::Rng;
@@ -9,18 +9,18 @@ use crate::instance::message::{Action, NodeIndex, Probe, Refusal, TaskId, ToNode
 use crate::instance::settings::Policy;
 use crate::instance::slab::Slab;
 
-/// A task for which two nodes are being asked.
+/// A task for which two nodes are being probed.
 #[derive(Clone, Copy, Debug)]
 struct Asking<D> {
     held: Held<D>,
-    /// Those that have not answered.
+    /// The nodes that have not answered.
     open: [Option<NodeIndex>; 2],
     round: u32,
-    /// When they count as without room; never, if the questions wait for room.
+    /// When the missing answers count as no; infinite if probes wait for room.
     due: Millis,
 }
 
-/// All of them, in the order in which they must be answered.
+/// All tasks being probed, in the order in which their answers are due.
 #[derive(Clone, Debug)]
 pub(super) struct Probing<D>(Slab<Asking<D>>);
 
@@ -37,7 +37,7 @@ impl<D: Copy> Probing<D> {
         self.0.remove(slot);
     }
 
-    /// An entry whose answers are overdue.
+    /// The slot of a task whose answers are overdue; `None` if none is.
     #[inline]
     pub(super) fn overdue(&self, now: Millis) -> Option<u32> {
         let (slot, asking) = self.0.first()?;
@@ -55,7 +55,7 @@ impl<D: Demand> Node<D> {
         matches!(self.settings.policy, Policy::LateBinding)
     }
 
-    /// Asks two other nodes. Without others, or with too many tasks asking already, the task goes on at once.
+    /// Probes two other nodes. Without other nodes, or at the bound on probes, the task is sent on at once.
     pub(super) fn ask(
         &mut self,
         now: Millis,
@@ -105,15 +105,14 @@ impl<D: Demand> Node<D> {
         }
     }
 
-    /// The submitter sends a task again for which nodes are being asked. Questions that wait have no other remedy when they are
-    /// lost; the others have their timeout.
+    /// Repeats the probes when the submitter sends the task again. Probes that wait for room have no timeout, so nothing else recovers their loss.
     pub(super) fn ask_again(&self, slot: u32, actions: &mut Vec<Action<D>>) {
         if let (true, Some(asking)) = (self.waits_for_room(), self.probing.0.get(slot)) {
             self.send_probes(asking, actions);
         }
     }
 
-    /// No node has room, or none has said so in time: two new ones, or the global scheduler, or the end.
+    /// No node has answered yes in time: probes two new nodes, forwards the task to the global scheduler, or refuses it, as the policy says.
     pub(super) fn all_said_no(
         &mut self,
         now: Millis,
@@ -155,7 +154,7 @@ impl<D: Demand> Node<D> {
         }
     }
 
-    /// A lost node counts as without room.
+    /// Counts a lost node's answer as no.
     pub(super) fn count_as_no(
         &mut self,
         now: Millis,
@@ -183,7 +182,7 @@ impl<D: Demand> Node<D> {
         let known = self.memory.get(id).filter(|known| known.attempt == attempt);
         match known.map(|known| known.state) {
             Some(State::Probing(slot)) => self.answered(now, slot, from, yes, rng, actions),
-            // Its answer came twice; what it reserved is needed.
+            // A duplicate of its answer; the reservation is in use.
             Some(State::Assigned(to)) if to == from => {}
             _ if yes => actions.push(Action::Node(from, ToNode::Release { id, attempt })),
             _ => {}
@@ -203,7 +202,7 @@ impl<D: Demand> Node<D> {
             return;
         };
         if yes {
-            // The first yes wins, even one of an earlier round: the room is reserved.
+            // The first yes wins, even one of an earlier round: the resources are reserved.
             let held = asking.held;
             self.probing.remove(slot);
             self.decide(&held, State::Assigned(from));
@@ -220,7 +219,7 @@ impl<D: Demand> Node<D> {
         }
     }
 
-    /// A question: room is reserved at once, so that a yes holds.
+    /// Answers a probe; the resources are reserved at once, so that a yes holds.
     pub(super) fn probed(&mut self, now: Millis, probe: Probe<D>, actions: &mut Vec<Action<D>>) {
         if self.is_outdated(now, &probe) {
             return;
@@ -236,7 +235,7 @@ impl<D: Demand> Node<D> {
         self.answer(&probe, yes, actions);
     }
 
-    /// Whether the task has passed through here since, or nobody wants it any more.
+    /// Whether the probe's task has passed through this node since, or is no longer wanted.
     fn is_outdated(&self, now: Millis, probe: &Probe<D>) -> bool {
         let passed = |known: super::Record| {
             known.attempt > probe.attempt || known.attempt == probe.attempt && known.leg > probe.leg
@@ -264,7 +263,7 @@ impl<D: Demand> Node<D> {
         actions.push(Action::Node(probe.home, reply));
     }
 
-    /// Answers the questions that waited for room, in the order in which they came.
+    /// Answers the probes that waited for room, in order of arrival.
     pub(super) fn serve_waiters(&mut self, now: Millis, actions: &mut Vec<Action<D>>) {
         while let Some(&probe) = self.waiters.front() {
             if !self.is_outdated(now, &probe) {

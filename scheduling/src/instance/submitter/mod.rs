@@ -1,23 +1,23 @@
-//! The submitter of tasks: it sends each to a random node, and again until it knows what became of it.
+//! The submitter of tasks: it sends each to a random node, and again until it knows the outcome.
 //!
-//! **Problem.** Every message may be lost, doubled or late, and nodes die, yet at most one instance may start per task, and none
-//! that was accepted may vanish.
+//! **Problem.** Every message may be lost, duplicated or late, and nodes fail, yet at most one instance may start per task, and no
+//! accepted task may vanish.
 //!
-//! **Way.** One attempt is a chain of holders, each of which decides once, so it starts at most one instance, and sending the
-//! task again to its first node repeats whatever got lost on the way. Only when a node of the chain is lost is another
-//! attempt needed. Before it begins, every other node and the global scheduler must have promised not to start the old one
-//! any more (a fence), and none of them must have started it. The same fence settles a task whose deadline has passed.
+//! **Method.** One attempt is a chain of holders, each of which decides once, so it starts at most one instance, and sending the task
+//! again to its first node repeats whatever was lost on the way. Only when a node of the chain is lost is another attempt needed. Before
+//! it begins, every other node and the global scheduler must have promised not to start the old one any more (a fence), and none of them
+//! must have started it. The same fence settles a task whose deadline has passed.
 //!
-//! **Readings.** The source says nothing about losses. The autoscaler asks for as many tasks as instances are missing, so one that was
-//! refused or that expired needs no care: it is asked for anew if it is still wanted.
+//! **Readings.** The source does not treat losses. The autoscaler requests as many tasks as instances are missing, so a refused or
+//! expired task needs no retry: it is requested again if still wanted.
 //!
-//! **Overload.** A cluster that is asked for more than it can do must not drown in the asking: at most `window` tasks without an answer are
-//! on their way, the others are held here, shortest first, and what is not sent by its deadline is refused without a word to anybody. A
-//! task that has been on its way for longer than `patience` waits for room somewhere, and holds back no others.
+//! **Overload.** An overloaded cluster must not be flooded with requests: at most `window` unanswered tasks are in flight, the others are
+//! held here, shortest first, and a task not sent by its deadline is refused without any message. A task in flight for longer than
+//! `patience` is waiting for capacity somewhere, and no longer counts towards the window.
 //!
-//! **Complexity.** O(log t) per task for t open ones; a fence costs a message to every node.
+//! **Complexity.** O(log t) per task with t open ones; a fence costs a message to every node.
 //!
-//! **Bounds.** Open tasks ([`SubmitterSettings::open`]), held ones included; one more is not accepted.
+//! **Bounds.** Open tasks ([`SubmitterSettings::open`]), held ones included; beyond it none is accepted.
 
 mod settings;
 mod window;
@@ -36,14 +36,14 @@ use super::message::{
 pub use settings::{SubmitterSettings, TooManyOpen};
 use window::{HELD, Window};
 
-/// What became of a task.
+/// The final outcome of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// Its instance was started there.
+    /// Its instance was started on this node.
     Started(TaskId, NodeIndex),
     /// It was refused, and will not be started.
     Refused(TaskId, Refusal),
-    /// Nobody answered before all forgot the task: it may have been started at some time. Count the instances.
+    /// No answer came before all schedulers forgot the task: it may have been started at some time. Only a count of the instances can tell.
     Unresolved(TaskId),
 }
 
@@ -51,9 +51,9 @@ pub enum Settled {
 enum Phase {
     /// Not sent yet.
     Held,
-    /// On its way from this first node; `None` is the global scheduler.
+    /// Sent to this first node; `None` is the global scheduler.
     Sent(Option<NodeIndex>),
-    /// Nobody may start the attempt any more; those that have not said so yet, the global scheduler first.
+    /// The attempt is being fenced; true for each scheduler that has not promised yet, the global scheduler at index 0.
     Fencing(Vec<bool>),
 }
 
@@ -62,13 +62,13 @@ struct Open<D> {
     task: Task<D>,
     phase: Phase,
     pause: Millis,
-    /// When something is to be done about it; other timers of it are stale.
+    /// When the task needs attention; timers of it for other times are stale.
     due: Millis,
-    /// Its place in the window.
+    /// Its slot in the window.
     on_the_way: u32,
 }
 
-/// The submitter.
+/// The submitter: see the module.
 #[derive(Clone, Debug)]
 pub struct Submitter<D> {
     settings: SubmitterSettings,
@@ -83,7 +83,7 @@ pub struct Submitter<D> {
 }
 
 impl<D: Demand> Submitter<D> {
-    /// For this many nodes; ids of tasks begin at `first`, so that several origins use different ones.
+    /// A submitter for `nodes` nodes; its task ids count up from `first`, so that several submitters can use disjoint ids.
     #[must_use]
     pub fn new(nodes: u32, first: TaskId, settings: SubmitterSettings) -> Self {
         let limit = settings.open.min(1 << 24);
@@ -100,21 +100,21 @@ impl<D: Demand> Submitter<D> {
         }
     }
 
-    /// Takes the memory of its tables from the system now, rather than during the first burst.
+    /// Touches the memory of its tables now, so that the first burst does not wait for page faults.
     pub fn touch(&mut self) {
         self.index.touch();
     }
 
-    /// How many tasks are open.
+    /// The number of open tasks.
     #[must_use]
     pub const fn open(&self) -> usize {
         self.open.len() - self.vacant.len()
     }
 
-    /// One more instance is wanted.
+    /// Requests one more instance and returns the task's id.
     ///
     /// # Errors
-    /// When too many tasks are open.
+    /// When the bound on open tasks is reached.
     pub fn submit(
         &mut self,
         now: Millis,
@@ -163,7 +163,7 @@ impl<D: Demand> Submitter<D> {
         Ok(id)
     }
 
-    /// A message arrives.
+    /// Handles a message; returns the outcome of a task that it settles.
     pub fn receive(
         &mut self,
         now: Millis,
@@ -201,7 +201,7 @@ impl<D: Demand> Submitter<D> {
         }
     }
 
-    /// When [`Self::tick`] has something to do.
+    /// When [`Self::tick`] has something to do; `None` if nothing is pending.
     #[must_use]
     pub fn next_timer(&self) -> Option<Millis> {
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);
@@ -209,8 +209,8 @@ impl<D: Demand> Submitter<D> {
         timer.into_iter().chain(patience).min()
     }
 
-    /// Sends what was held as far as others have had their answer, and again what has been without news for too long; `None` when
-    /// nothing more is due. Call until then.
+    /// Sends held tasks as far as the window allows, and repeats those without news for too long; returns a task that this settles,
+    /// `None` when nothing more is due. Call it until it returns `None`.
     pub fn tick(
         &mut self,
         now: Millis,
@@ -227,7 +227,7 @@ impl<D: Demand> Submitter<D> {
             };
             let (deadline, is_sent) = (open.task.deadline, matches!(open.phase, Phase::Sent(_)));
             let settled = if matches!(open.phase, Phase::Held) {
-                // Its timer is its deadline, and nobody has ever heard of it.
+                // Its timer is its deadline, and no scheduler has heard of it.
                 self.settle(id)
                     .map(|()| Settled::Refused(id, Refusal::Expired))
             } else if now > deadline + self.settings.memory {
@@ -245,7 +245,7 @@ impl<D: Demand> Submitter<D> {
         None
     }
 
-    /// A node is lost for good: attempts that began there are fenced, fences wait for it no longer.
+    /// Handles the permanent loss of a node: attempts that began there are fenced, and fences no longer wait for it.
     pub fn lost(
         &mut self,
         now: Millis,
@@ -270,8 +270,8 @@ impl<D: Demand> Submitter<D> {
         }
     }
 
-    /// Another global scheduler has taken over: what was sent to the one before is fenced. What nodes had forwarded there is
-    /// fenced as soon as it is sent again, for its chain is broken.
+    /// Follows a new global scheduler: tasks sent to its predecessor are fenced. What nodes had forwarded there is fenced as soon as
+    /// it is sent again, since its chain is broken.
     pub fn headed(
         &mut self,
         now: Millis,
@@ -294,15 +294,15 @@ impl<D: Demand> Submitter<D> {
         }
     }
 
-    /// A node is there again.
+    /// Handles the return of a node.
     pub fn returned(&mut self, node: NodeIndex) {
         self.lost[node.get()] = false;
     }
 
-    /// The cluster has grown to so many nodes. It never shrinks: who leaves is lost.
+    /// Extends the cluster to `nodes` nodes. It never shrinks: a node that leaves is lost.
     ///
-    /// A fence under way does not wait for the new ones: no attempt that began before they were known here may start on them, and
-    /// their shell sees to that.
+    /// A fence in progress does not wait for the new nodes: no attempt that began before they were known here may start on them,
+    /// which their shell has to ensure.
     pub fn grow(&mut self, nodes: u32) {
         let nodes = self.lost.len().max(nodes as usize);
         self.lost.resize(nodes, false);
@@ -330,7 +330,7 @@ impl<D: Demand> Submitter<D> {
         Some(())
     }
 
-    /// A node that is not lost, uniformly.
+    /// A node that is not lost, drawn uniformly; `None` if all are lost.
     fn choose(&self, rng: &mut impl Rng) -> Option<NodeIndex> {
         let draw = |rng: &mut _| RngExt::random_range(rng, 0..self.lost.len());
         let index = |at: usize| u32::try_from(at).ok().map(NodeIndex);
@@ -340,7 +340,7 @@ impl<D: Demand> Submitter<D> {
                 return index(at);
             }
         }
-        // Most are lost: the next one that is not.
+        // Most are lost: take the next one that is not.
         let from = draw(rng);
         let mut round = (from..self.lost.len()).chain(0..from);
         round.find(|at| !self.lost[*at]).and_then(index)
@@ -364,7 +364,7 @@ impl<D: Demand> Submitter<D> {
         }
     }
 
-    /// Sends whatever is due for a task once more, and sets its timer.
+    /// Repeats the messages that are due for a task, and sets its timer.
     fn repeat(&mut self, now: Millis, id: TaskId, actions: &mut Vec<Action<D>>) {
         let Ok(slot) = self.slot(id) else {
             return;
@@ -396,7 +396,7 @@ impl<D: Demand> Submitter<D> {
                 }
             }
         }
-        // Not far beyond the deadline, which changes what is to be done.
+        // Wake just after the deadline, which changes what is to be done, not far beyond it.
         let next = now + open.pause;
         let next = if now <= task.deadline && next > task.deadline {
             task.deadline + self.settings.resend
@@ -414,7 +414,7 @@ impl<D: Demand> Submitter<D> {
         }
     }
 
-    /// Timers that are stale leave when there is no room for another one: half of them at least.
+    /// Sets a timer; when there is no memory for another one, stale timers are removed first: at least half of them are.
     fn set_timer(&mut self, at: Millis, id: TaskId) {
         if self.timers.len() == self.timers.capacity() {
             let mut timers = std::mem::take(&mut self.timers);
@@ -468,7 +468,7 @@ impl<D: Demand> Submitter<D> {
         self.attempt_again(now, id, rng, actions)
     }
 
-    /// When all have promised, the old attempt is over: another one, or the end.
+    /// Once all have promised, the old attempt is over: begins another one, or settles the task.
     fn attempt_again(
         &mut self,
         now: Millis,

@@ -1,30 +1,30 @@
-//! What a submitter can be set to.
+//! Settings of a submitter.
 
 use fdn_core::Millis;
 
 /// Settings of a submitter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SubmitterSettings {
-    /// For how long a task is wanted.
+    /// How long a task is wanted after its submission: its deadline.
     pub wanted: Millis,
-    /// After which time without news a task is sent again; doubled each time, up to `resend_most`. Infinite: never.
+    /// How long to wait for news before a task is sent again; doubled each time, up to `resend_most`. Infinite: never.
     pub resend: Millis,
-    /// The longest time between two sendings.
+    /// The longest interval between repetitions.
     pub resend_most: Millis,
-    /// For how long after the deadline nodes remember a task; less than their setting by the differences of clocks.
+    /// How long schedulers remember a task after its deadline, less the clock differences within the cluster.
     pub memory: Millis,
-    /// Open tasks, at most 2^24; one more is not accepted. Room for all is taken at the start.
+    /// The most open tasks, at most 2^24; beyond it none is accepted. Memory for all is allocated at the start.
     pub open: usize,
-    /// Tasks on their way without an answer; further ones are held back.
+    /// The most unanswered tasks in flight; further ones are held back.
     pub window: usize,
-    /// After which time without an answer a task counts no longer. Infinite: it always counts.
+    /// How long an unanswered task counts towards the window. Infinite: always.
     pub patience: Millis,
-    /// Whether tasks go to the global scheduler at once.
+    /// Whether tasks go to the global scheduler directly.
     pub central: bool,
 }
 
 impl SubmitterSettings {
-    /// The defaults for a round trip to a node.
+    /// Defaults derived from the round-trip time to a node.
     #[must_use]
     pub fn for_round_trip(round_trip: Millis) -> Self {
         Self {
@@ -40,10 +40,10 @@ impl SubmitterSettings {
     }
 }
 
-/// Too many tasks are open.
+/// The bound on open tasks is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{open} tasks are open, as many as may be")]
 pub struct TooManyOpen {
-    /// How many.
+    /// The number of open tasks.
     pub open: usize,
 }

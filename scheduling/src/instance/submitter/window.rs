@@ -1,4 +1,4 @@
-//! How many of a submitter's tasks are on their way at a time; the others are held back, shortest first.
+//! The window of a submitter: how many of its tasks are in flight at a time; the others are held back, shortest first.
 
 use fdn_core::Millis;
 use rand::Rng;
@@ -9,28 +9,28 @@ use super::super::order::ShortestFirst;
 use super::super::slab::Slab;
 use super::{Phase, Submitter};
 
-/// In the place of a slot: it does not count.
+/// Stored instead of a slot: the task does not count towards the window.
 const UNCOUNTED: u32 = u32::MAX;
-/// In the place of a slot: it has not been sent.
+/// Stored instead of a slot: the task has not been sent.
 pub(super) const HELD: u32 = u32::MAX - 1;
 
-/// A task on its way, since when.
+/// A task in flight, and since when.
 #[derive(Clone, Copy, Debug)]
 struct OnTheWay {
     id: TaskId,
     since: Millis,
 }
 
-/// The window.
+/// The window: see the module.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
-    /// Those that are held, and some that were until they expired.
+    /// The held tasks, and some that were held until they expired.
     queue: ShortestFirst<TaskId>,
-    /// How many are held.
+    /// The number of held tasks.
     held: usize,
-    /// By the time of sending.
+    /// In the order of sending.
     on_the_way: Slab<OnTheWay>,
-    /// Of the queue: at twice as many as may be held, those that expired leave it.
+    /// The most held tasks; when the queue has grown to twice as many, expired ones are removed.
     limit: usize,
 }
 
@@ -44,13 +44,13 @@ impl Window {
         }
     }
 
-    /// Notes a task that is sent for the first time, and gives its place.
+    /// Notes a task that is sent for the first time, and returns its slot.
     pub(super) fn sent(&mut self, now: Millis, id: TaskId) -> u32 {
         let on_the_way = OnTheWay { id, since: now };
         self.on_the_way.push(on_the_way).unwrap_or(UNCOUNTED)
     }
 
-    /// A task that had this place is settled.
+    /// Frees the slot of a settled task.
     pub(super) fn settled(&mut self, place: u32) {
         if place == HELD {
             self.held -= 1;
@@ -59,7 +59,7 @@ impl Window {
         }
     }
 
-    /// When a task counts no longer for which others are held back.
+    /// When the first task in flight ceases to count; `None` if no task is held back.
     pub(super) fn next_timer(&self, patience: Millis) -> Option<Millis> {
         let (_, first) = self.on_the_way.first().filter(|_| self.held > 0)?;
         Some(first.since + patience).filter(|at| at.is_finite())
@@ -67,19 +67,19 @@ impl Window {
 }
 
 impl<D: Demand> Submitter<D> {
-    /// How many tasks are held back.
+    /// The number of held tasks.
     #[must_use]
     pub const fn held(&self) -> usize {
         self.window.held
     }
 
-    /// Whether one more may be on its way.
+    /// Whether the window allows one more task in flight.
     pub(super) fn may_send(&mut self, now: Millis) -> bool {
         self.lose_patience(now);
         !self.window.on_the_way.is_full()
     }
 
-    /// Keeps a task back; its timer is its deadline.
+    /// Holds a task back; its timer is its deadline.
     pub(super) fn hold(&mut self, id: TaskId, slot: u32, remaining: Millis) {
         if self.window.queue.len() >= self.window.limit * 2 {
             let mut window = std::mem::replace(&mut self.window, Window::new(1, 1));
@@ -100,7 +100,7 @@ impl<D: Demand> Submitter<D> {
             .is_some_and(|open| matches!(open.phase, Phase::Held))
     }
 
-    /// Sends what was held, as far as the window allows.
+    /// Sends held tasks as far as the window allows.
     pub(super) fn send_held(
         &mut self,
         now: Millis,
@@ -111,7 +111,7 @@ impl<D: Demand> Submitter<D> {
             && self.may_send(now)
             && let Some((_, id)) = self.window.queue.pop()
         {
-            // It may be settled; and if its time is over, its timer says so.
+            // It may be settled; and if its deadline has passed, its timer settles it.
             if let Ok(slot) = self.slot(id)
                 && let Some(open) = &self.open[slot as usize]
                 && matches!(open.phase, Phase::Held)
@@ -123,7 +123,7 @@ impl<D: Demand> Submitter<D> {
         }
     }
 
-    /// Tasks without an answer for too long count no longer.
+    /// Stops counting tasks that have been unanswered for longer than `patience`.
     fn lose_patience(&mut self, now: Millis) {
         while let Some((place, first)) = self.window.on_the_way.first()
             && first.since + self.settings.patience <= now

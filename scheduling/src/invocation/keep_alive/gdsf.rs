@@ -12,7 +12,7 @@ use super::KeepAlive;
 use crate::invocation::id::FunctionIndex;
 use crate::invocation::profile::Profile;
 
-/// Evicts what costs least to load again for the memory it holds.
+/// Evicts the container that costs least to load again, relative to the memory it holds.
 #[derive(Clone, Debug, Default)]
 pub struct Gdsf {
     clock: f64,

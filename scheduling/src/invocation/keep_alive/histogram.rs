@@ -1,15 +1,15 @@
 //! The hybrid histogram policy.
 //!
-//! **Source.** Shahrad et al.: Serverless in the Wild (USENIX ATC 2020). The idle times of a function, from the end of a run to
-//! the next start, are counted in bins. Once there are enough samples and they are concentrated (coefficient of variation of
-//! the bins' counts at least 2), a container is wanted again not before 0.9 times the 5th percentile (rounded down to a bin)
-//! and not after 1.1 times the 99th (rounded up). Is the former above nothing, the container is released at once and loaded
-//! again then, if memory is free; otherwise it is kept until the latter. Until then, a default time.
+//! **Source.** Shahrad et al.: Serverless in the Wild (USENIX ATC 2020). The idle times of a function, from the end of a run to the next
+//! start, are counted in bins. Once there are enough samples and they are concentrated (coefficient of variation of the bins' counts at
+//! least 2), the next invocation is expected between 0.9 times the 5th percentile (rounded down to a bin) and 1.1 times the 99th (rounded
+//! up). If the former is above zero, the container is released at once and loaded again then, if memory is free; otherwise it is kept
+//! until the latter. Before there are enough samples it is kept for a default time.
 //!
-//! **Readings.** An idle time is that of the function: from its latest end of a run to its next start, each end counting once,
-//! also when other containers of the function were busy in between. Idle times beyond the last bin are not counted. Where room is
-//! needed, the container goes first whose keeping ends first. One container is loaded ahead for a function, and not if an
-//! invocation came before. The policy's forecast for rare functions (ARIMA) is left out.
+//! **Readings.** An idle time is that of the function: from its latest end of a run to its next start, each end counting once, even when
+//! other containers of the function were busy in between. Idle times beyond the last bin are not counted. Where memory is needed, the
+//! container whose keep-alive time ends first is evicted first. One container is loaded ahead for a function, and none if an invocation
+//! came before. The policy's forecast for rare functions (ARIMA) is left out.
 //!
 //! **Complexity.** O(bins) when a container turns idle after a new sample, else O(1). A function takes 4 bytes for each bin.
 
@@ -23,15 +23,15 @@ use crate::invocation::refusal::Refusal;
 /// The settings of [`Histogram`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HistogramSettings {
-    /// The width of a bin.
+    /// The width of a bin, above zero.
     pub bin: Millis,
-    /// How many bins.
+    /// The number of bins, 1 to 100 000; idle times beyond them are not counted.
     pub bins: usize,
     /// How many samples a decision needs.
     pub samples: u64,
-    /// From which coefficient of variation on the counts of the bins are concentrated enough.
+    /// The least coefficient of variation of the bins' counts at which they count as concentrated.
     pub variation: f64,
-    /// How long a container is kept while that is not so.
+    /// The keep-alive time until the samples are enough and concentrated.
     pub default: Millis,
 }
 
@@ -59,7 +59,7 @@ impl HistogramSettings {
     }
 }
 
-/// From when to when after the end of a run a container is wanted.
+/// When, after the end of a run, the next invocation is expected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Window {
     from: Millis,
@@ -76,7 +76,7 @@ struct Row {
     is_stale: bool,
 }
 
-/// Keeps containers by the idle times of their functions.
+/// Keeps containers by the idle times of their functions; see the module.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     settings: HistogramSettings,
@@ -84,7 +84,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// A policy of these settings.
+    /// A policy with these settings.
     ///
     /// # Errors
     /// When a bin has no width or there are none, or more than 100 000.
@@ -114,7 +114,7 @@ impl Row {
         self.is_stale = true;
     }
 
-    /// Standard deviation of the bins' counts over their mean.
+    /// The coefficient of variation of the bins' counts: standard deviation over mean.
     fn variation(&self) -> f64 {
         let bins = self.counts.len() as f64;
         let mean = self.samples as f64 / bins;
@@ -179,7 +179,7 @@ impl KeepAlive for Histogram {
         until.get()
     }
 
-    /// As if one of the function's containers had turned idle, but it says nothing of idle times.
+    /// Treats the container as one that turned idle, but takes no sample of an idle time.
     fn loaded_ahead(&mut self, now: Millis, function: FunctionIndex) -> Millis {
         let window = self.rows[function.get()].window;
         now + window.map_or(self.settings.default, |window| window.until)

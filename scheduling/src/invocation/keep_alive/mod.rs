@@ -1,8 +1,8 @@
-//! How long idle containers are kept, and which one goes when room is needed.
+//! How long idle containers are kept, and which one is evicted when memory is needed.
 //!
-//! A [`KeepAlive`] policy gives every container a standing when it is used (the smallest is evicted first, ties: the least
-//! recently used), and says for each container that becomes idle how long it is kept. Busy containers are never released,
-//! whatever a policy says.
+//! A [`KeepAlive`] policy gives every container an eviction priority when it is used (the smallest is evicted first, ties: the least
+//! recently used), and decides for each container that becomes idle how long it is kept. Busy containers are never released, whatever the
+//! policy.
 //!
 //! | policy | evicts | keeps | source |
 //! | --- | --- | --- | --- |
@@ -11,7 +11,7 @@
 //! | [`Gdsf`] | small benefit for its memory | for ever | Fuerst, Sharma: FaasCache (ASPLOS 2021) |
 //! | [`Histogram`] | the one that would be released first anyway | by the function's idle times | Shahrad et al.: Serverless in the Wild (USENIX ATC 2020) |
 //!
-//! A container's *use* is the moment an invocation takes it; a container loaded ahead is used when it becomes ready.
+//! A container is *used* when an invocation takes it; a container loaded ahead is used when it becomes ready.
 
 mod gdsf;
 mod histogram;
@@ -26,12 +26,12 @@ use super::profile::Profile;
 pub use gdsf::Gdsf;
 pub use histogram::{Histogram, HistogramSettings};
 
-/// What becomes of a container that turns idle.
+/// The decision about a container that turned idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// Keep it until then; [`Millis::INFINITY`] for as long as there is room.
+    /// Keep it until this time; [`Millis::INFINITY`] until it is evicted.
     Until(Millis),
-    /// Release it at once and load one again at `at`, if memory is free then, to be kept until `until`.
+    /// Release it now and load one again at `at`, if memory is free then, to be kept until `until`.
     Reload {
         /// When to load.
         at: Millis,
@@ -40,33 +40,33 @@ pub enum Keep {
     },
 }
 
-/// A keep-alive policy. It sees what happens to containers, and is asked about nothing else.
+/// A keep-alive policy. The methods report events to it; their results are its decisions.
 pub trait KeepAlive: fmt::Debug + Send {
-    /// Its name.
+    /// The name by which users and experiments select it.
     fn name(&self) -> &'static str;
 
-    /// A function was registered, or its row is used for another one now.
+    /// A function was registered; its row may have belonged to another one before.
     fn registered(&mut self, _function: FunctionIndex) {}
 
-    /// An invocation takes or loads a container: the container's standing. The smallest is evicted first.
+    /// An invocation takes or loads a container. Returns the container's eviction priority; the smallest is evicted first.
     fn used(&mut self, _now: Millis, _function: FunctionIndex, _profile: &Profile) -> f64 {
         0.0
     }
 
-    /// The standing of a container that turned idle and is kept until then; by default that of its use.
+    /// The eviction priority of a container that turned idle and is kept until `until`; by default that of its last use, `rank`.
     fn standing(&self, rank: f64, _until: Millis) -> f64 {
         rank
     }
 
-    /// A container of this standing was evicted.
+    /// A container with this eviction priority was evicted.
     fn evicted(&mut self, _rank: f64) {}
 
-    /// A container that was loaded because more are wanted is ready, unused: until when it is kept.
+    /// A container that was loaded without an invocation is ready. Returns until when it is kept.
     fn loaded_ahead(&mut self, _now: Millis, _function: FunctionIndex) -> Millis {
         Millis::INFINITY
     }
 
-    /// A container turned idle after an invocation.
+    /// A container turned idle after an invocation. Returns what to do with it.
     fn turned_idle(&mut self, _now: Millis, _function: FunctionIndex) -> Keep {
         Keep::Until(Millis::INFINITY)
     }
@@ -79,14 +79,14 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// Keeps idle containers for this time.
+    /// Keeps idle containers for `time`.
     #[must_use]
     pub const fn new(time: Millis) -> Self {
         Self { time }
     }
 }
 
-/// How long an idle container is kept where nothing better is known: the common practice of ten minutes.
+/// The default keep-alive time, where nothing better is known: the common practice of ten minutes.
 pub const KEEP_DEFAULT: Millis = Millis::new(600_000.0);
 
 impl Default for Fixed {
@@ -109,7 +109,7 @@ impl KeepAlive for Fixed {
     }
 }
 
-/// Keeps idle containers as long as there is room; the least recently used goes first.
+/// Keeps idle containers until memory is needed; the least recently used is evicted first.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lru;
 

@@ -1,6 +1,6 @@
-//! From an order of the tasks and a cluster for each to times: each task in turn at the earliest start, gaps included.
+//! Turns an order of the tasks and a cluster for each into a schedule: each task in turn starts as early as it can, gaps included.
 //!
-//! What is placed is a stack, so that a schedule that shares its beginning with the last one is continued from there.
+//! The placed tasks form a stack, so that a schedule that shares its beginning with the previous one is continued from there.
 
 use std::cmp::Reverse;
 
@@ -13,20 +13,20 @@ use super::super::problem::{Hold, Problem};
 use super::super::timeline::Timeline;
 use crate::dag::{TaskIndex, Transfer};
 
-/// A schedule that is built, and taken back, from its end.
+/// A schedule that grows and shrinks at its end only.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     sites: Vec<Timeline>,
     spare: Vec<Timeline>,
-    /// By task, of those that are placed.
+    /// By task; meaningful for the tasks on the stack.
     placed: Vec<Placement>,
     stack: Vec<TaskIndex>,
-    /// By task: from its finish to the last answer, at least.
+    /// By task: a lower bound of the time from its finish to the last answer.
     rest: Vec<f64>,
 }
 
 impl Decoder {
-    /// Starts with the clusters as the problem has them.
+    /// Starts an empty schedule on the clusters in the state that the problem gives.
     pub(super) fn begin(&mut self, problem: &Problem<'_>, usable: &[usize]) {
         let tasks = problem.dag().len();
         resize(&mut self.sites, &mut self.spare, problem.clusters().len());
@@ -64,7 +64,7 @@ impl Decoder {
         self.stack.len()
     }
 
-    /// Takes tasks back until `len` are left.
+    /// Takes tasks off the stack until `len` are left.
     pub(super) fn rewind(&mut self, len: usize) {
         while self.stack.len() > len {
             if let Some(task) = self.stack.pop() {
@@ -79,8 +79,8 @@ impl Decoder {
         }
     }
 
-    /// Places one more task, whose parents are placed. Returns a time before which the user cannot have all answers; `None`, and
-    /// nothing is placed, if the task would never finish.
+    /// Places one more task, whose parents are placed. Returns a lower bound of the latency of every schedule that continues from
+    /// here; `None`, and nothing is placed, if the task would never finish.
     pub(super) fn push(
         &mut self,
         problem: &Problem<'_>,
@@ -120,8 +120,8 @@ impl Decoder {
         })
     }
 
-    /// Collects, once all are placed, the tasks that made the last answer late, that one's first: each waits for the next, for its
-    /// data or for its slot. Only changes to them can make the latency less.
+    /// Collects, once all tasks are placed, the chain of tasks that determines the latency, starting from the exit with the last
+    /// answer: each waits for the next one's data or for its slot. Only changes to these tasks can shorten the latency.
     pub(super) fn fill_chain(&self, problem: &Problem<'_>, chain: &mut Vec<TaskIndex>) {
         chain.clear();
         let exits = problem.dag().exits().iter().copied();
@@ -133,13 +133,13 @@ impl Decoder {
         }
     }
 
-    /// When the user has the answer of an exit.
+    /// When the answer of an exit reaches the user.
     pub(super) fn answer(&self, problem: &Problem<'_>, exit: TaskIndex) -> Millis {
         let placed = &self.placed[exit.get()];
         placed.finish + problem.distance()[placed.cluster.get()]
     }
 
-    /// The parent whose data a task's start waits for.
+    /// The parent whose data arrives last and so determines the start of a task.
     fn late_parent(&self, problem: &Problem<'_>, task: TaskIndex) -> Option<TaskIndex> {
         let at = &self.placed[task.get()];
         let mut parents = problem.dag().parents(task);
@@ -149,7 +149,7 @@ impl Decoder {
         late.map(|(parent, _)| parent)
     }
 
-    /// The task that ends in the same slot as this one starts.
+    /// The task that ends in the same slot at the moment this one starts.
     fn before_in_slot(&self, task: TaskIndex) -> Option<TaskIndex> {
         let at = &self.placed[task.get()];
         let ends_there = |other: &&TaskIndex| {
@@ -160,7 +160,7 @@ impl Decoder {
         self.stack.iter().find(ends_there).copied()
     }
 
-    /// When the data of a parent is on a cluster.
+    /// When the data of a parent arrives on a cluster.
     fn arrival(
         &self,
         problem: &Problem<'_>,
@@ -181,7 +181,7 @@ impl Decoder {
         from.finish.get() + omega
     }
 
-    /// When a task's data is on a cluster.
+    /// When all input data of a task has arrived on a cluster.
     fn ready(&self, problem: &Problem<'_>, task: TaskIndex, cluster: usize) -> f64 {
         let arrival = problem.arrival().get();
         if task == problem.dag().entry() {

@@ -1,28 +1,28 @@
-//! Refinement: the best plan that a search finds with a given effort.
+//! Refinement: simulated annealing within a given number of steps.
 //!
-//! **Problem.** As HEFT's. List schedulers decide once; where a plan is used for long, or a job runs for long, it pays to try more.
+//! **Problem.** As HEFT's. List schedulers decide once; where a plan is used for long, or a job runs for long, a search is worth its time.
 //!
 //! **Source.** Simulated annealing (Kirkpatrick, Gelatt, Vecchi, Science 220, 1983) over list schedules: what is changed is the order
 //! of the tasks and the cluster of each, and the schedule follows by insertion, as HEFT's does.
 //!
 //! 1. Start from the best plan, its tasks in order of start, of [`Heft`](super::Heft), [`Peft`](super::Peft), PEFT's choice in HEFT's order,
 //!    [`Lookahead`](super::Lookahead) and [`HeuOrche`].
-//! 2. Each step draws a task, mostly one of those that made the last answer late, because only changes to them can bring it sooner,
-//!    and a change: another place in the order between its last parent and its first child (half of the
+//! 2. Each step draws a task, mostly one of the chain that determines the latency, because only changes to that chain can shorten it,
+//!    and a change: another position in the order between its last parent and its first child (half of the
 //!    steps), another cluster (a quarter), or the cluster of one of its parents and children (a quarter).
 //! 3. The changed schedule is kept if its latency exceeds the present one by no more than `-T ln(u)`, `u` drawn from (0, 1]: the rule
 //!    of Metropolis. `T` falls linearly from a share of the first latency to 0. The best schedule met is the result.
 //!
-//! Because `u` is drawn first, a schedule is given up as soon as the longest path behind what is placed, without transfers and on the
-//! fastest clusters, shows that it will not be kept; and because a schedule is built as a stack, it is taken up again from the first
-//! place at which it differs from the last one.
+//! Because `u` is drawn first, a schedule is abandoned as soon as a lower bound (the longest path behind the placed tasks, without
+//! transfers and on the fastest clusters) shows that it will be rejected; and because a schedule is built as a stack, decoding resumes at
+//! the first position at which it differs from the previous one.
 //!
 //! **Readings.** The latency is the user's (formula 5), whatever [`super::Options::exit_leg`] says about single choices. Priorities are
-//! kept as the order that they give. Resources held to the end of the job limit which clusters are drawn, those held by a task
-//! its start. A draw that leads nowhere counts as a step.
+//! kept as the order that they give. Resources held to the end of the job ([`super::Hold::Job`]) limit which clusters are drawn; those held
+//! by a task ([`super::Hold::Task`]) delay its start. A draw that yields no change counts as a step.
 //!
 //! **Complexity.** The portfolio's, and for each step at most that of one HEFT schedule on one cluster per task: O(m k log m + |E|).
-//! Where a change is kept, what made the last answer late is found in O(m) for each task of that chain. A step allocates nothing once
+//! Where a change is kept, the chain that determines the latency is found in O(m) per task of the chain. A step allocates nothing once
 //! the buffers are warm.
 //!
 //! **Invariants.** Those of Heu-Orche; never worse than any of the plans it starts from; the same problem, steps and seed give the
@@ -42,7 +42,7 @@ use crate::dag::TaskIndex;
 use decode::Decoder;
 use state::State;
 
-/// The share of the first latency at which the temperature starts.
+/// The initial temperature, as a share of the first plan's latency.
 const HOT: f64 = 0.01;
 
 /// The search with its budget and buffers.
@@ -53,16 +53,16 @@ pub struct Best {
     portfolio: Portfolio,
     heu_orche: HeuOrche,
     state: State,
-    /// The best state met.
+    /// The best state found.
     best: State,
     decoder: Decoder,
-    /// Of the present state: the tasks that made the last answer late.
+    /// Of the current state: the chain of tasks that determines the latency.
     chain: Vec<TaskIndex>,
     engine: Engine<Timeline>,
 }
 
 impl Best {
-    /// A search of so many steps, with the choices of this seed.
+    /// A search of `steps` steps with a generator seeded by `seed`.
     #[must_use]
     pub fn new(steps: u64, seed: u64) -> Self {
         Self {
@@ -78,17 +78,17 @@ impl Best {
         }
     }
 
-    /// The best plan that the search finds from a plan on; never a worse one.
+    /// Searches from the plan `start` on; the result is never worse than it.
     ///
     /// # Panics
-    /// If the plan is not one for this problem.
+    /// If the plan is not one of this problem.
     #[must_use]
     pub fn refine(&mut self, problem: &Problem<'_>, start: &Plan) -> Plan {
         self.search(problem, start);
         self.found(problem, Detail::Nothing).plan
     }
 
-    /// Leaves the best state met in `best`.
+    /// Leaves the best state found in `best`.
     fn search(&mut self, problem: &Problem<'_>, start: &Plan) {
         self.state.begin(problem, start);
         self.decoder.begin(problem, self.state.usable());
@@ -100,7 +100,7 @@ impl Best {
         self.decoder.fill_chain(problem, &mut self.chain);
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         let hot = start.latency().get() * HOT;
-        // How much of what is placed belongs to the present state: a change that was not kept leaves its end behind.
+        // How much of the schedule belongs to the current state: a rejected change leaves its end behind.
         let mut valid = self.decoder.len();
         for step in 0..self.steps {
             let temperature = hot * (1.0 - step as f64 / self.steps as f64);
@@ -125,7 +125,7 @@ impl Best {
         }
     }
 
-    /// Schedules the present state from a place in its order on. `None` as soon as the last answer comes later than `limit`.
+    /// Schedules the current state from position `first` of its order on. `None` as soon as the latency is known to exceed `limit`.
     fn decode(&mut self, problem: &Problem<'_>, first: usize, limit: f64) -> Option<f64> {
         self.decoder.rewind(first);
         for &task in &self.state.order[first..] {
@@ -139,14 +139,14 @@ impl Best {
         Some(answers.fold(f64::NEG_INFINITY, f64::max))
     }
 
-    /// The best state met as a plan.
+    /// The best state found, as a plan.
     fn found(&mut self, problem: &Problem<'_>, detail: Detail) -> Planned {
         let Self { best, engine, .. } = self;
         let cluster = |task| best.cluster(task);
         replay(problem, engine, &best.order, cluster, detail)
     }
 
-    /// The plan with which the search begins.
+    /// The initial plan: the best of the list schedulers named above.
     fn start(&mut self, problem: &Problem<'_>) -> Result<Plan, Infeasible> {
         let portfolio = self.portfolio.place(problem, Detail::Nothing);
         let heu_orche = self.heu_orche.place(problem, Detail::Nothing);

@@ -1,4 +1,4 @@
-//! What the search changes: the order of the tasks, the cluster of each, and what is left of the clusters' resources.
+//! The state of the search: the order of the tasks, the cluster of each, and the free resources that this leaves.
 
 use fdn_core::Resources;
 use rand::{Rng, RngExt};
@@ -9,47 +9,47 @@ use super::super::problem::{Hold, Problem};
 use super::super::replay::by_start;
 use crate::dag::TaskIndex;
 
-/// How often a change is to a task that made the last answer late.
+/// The probability that a change is drawn for a task of the chain that determines the latency.
 const ON_CHAIN: f64 = 0.8;
 
-/// An order that keeps precedence, and a cluster for each task.
+/// A topological order of the tasks and a cluster for each.
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// The tasks, first to place first.
     pub(super) order: Vec<TaskIndex>,
-    /// By task.
+    /// By task: its cluster.
     cluster: Vec<usize>,
-    /// By task: where it is in the order.
+    /// By task: its position in the order.
     position: Vec<usize>,
-    /// By cluster: what is free beside the tasks that are there.
+    /// By cluster: the free resources beside the tasks assigned to it.
     free: Vec<Resources>,
-    /// The clusters that count.
+    /// The clusters that take part; see the module [`crate::place`].
     usable: Vec<usize>,
 }
 
-/// A change, and so how to undo it.
+/// A change of the state; swapping `from` and `to` gives the one that undoes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Move {
     /// A task goes to another cluster.
     Cluster {
         /// The task.
         task: TaskIndex,
-        /// Where it was.
+        /// Its current cluster.
         from: usize,
-        /// Where it goes.
+        /// Its new cluster.
         to: usize,
     },
-    /// A task goes to another place in the order.
+    /// A task goes to another position in the order.
     Order {
-        /// Where it was.
+        /// Its current position.
         from: usize,
-        /// Where it goes.
+        /// Its new position.
         to: usize,
     },
 }
 
 impl State {
-    /// The clusters that count.
+    /// The clusters that take part.
     pub(super) fn usable(&self) -> &[usize] {
         &self.usable
     }
@@ -59,7 +59,7 @@ impl State {
         self.cluster[task.get()]
     }
 
-    /// Starts from a plan.
+    /// Starts from a plan of the problem.
     pub(super) fn begin(&mut self, problem: &Problem<'_>, plan: &Plan) {
         let barred = problem.barrier();
         self.usable.clear();
@@ -94,8 +94,8 @@ impl State {
         self.cluster.clone_from(&other.cluster);
     }
 
-    /// A change that may be made: half of them to an order, half to a cluster, and half of these to one of a neighbour in the DAG.
-    /// `None` if the draw leads nowhere.
+    /// Draws a feasible change: with probability 1/2 of the order, else of a cluster, half of these to the cluster of a neighbour in the DAG.
+    /// `None` if the draw yields no change.
     pub(super) fn draw(
         &self,
         problem: &Problem<'_>,
@@ -121,7 +121,7 @@ impl State {
         }
     }
 
-    /// Another place between the last parent and the first child.
+    /// Another position between the last parent and the first child.
     fn draw_order(
         &self,
         problem: &Problem<'_>,
@@ -138,7 +138,7 @@ impl State {
         (from != to).then_some(Move::Order { from, to })
     }
 
-    /// To put a task on a cluster, if that is another one and has room.
+    /// The move of a task to a cluster, if that is another one and has the resources.
     fn change(&self, problem: &Problem<'_>, task: TaskIndex, to: usize) -> Option<Move> {
         let from = self.cluster(task);
         let demand = &problem.dag().task(task).demand;
@@ -147,7 +147,7 @@ impl State {
         (from != to && fits && runs()).then_some(Move::Cluster { task, from, to })
     }
 
-    /// Makes a change; returns the first place in the order from which on the schedule differs.
+    /// Makes a change; returns the first position in the order from which on the schedule differs.
     pub(super) fn apply(&mut self, problem: &Problem<'_>, change: Move) -> usize {
         match change {
             Move::Cluster { task, from, to } => {

@@ -1,28 +1,28 @@
-//! The best plan there is, by branch and bound, for jobs of few tasks.
+//! The optimal plan, by branch and bound, for jobs of few tasks.
 //!
 //! **Problem.** As [`super::HeuOrche`]'s, but with proof: no plan answers the user sooner (formula 5). NP-hard; this is the yardstick of
 //! the heuristics, and the way to place a small job that runs for long.
 //!
 //! **Source.** Branch and bound as in Land and Doig, Econometrica 28(3), 1960, over schedules that are built in order of start time.
 //!
-//! 1. A node is a schedule of some tasks. Its branches are each task whose parents are scheduled, on each cluster with room, at its
-//!    earliest start behind what is there, if that is no earlier than the last start.
-//! 2. A branch is cut if its bound is no less than the best latency known. The bound is the latest of: the finish of the task and the
-//!    longest path from there; the start of the task and the longest path from any task that is left, because none of these starts
-//!    before. Paths are as short as they can be: each task on the cluster that suits it and the transfer to it best, as if it were
-//!    alone, and with the user's way back; and every task that could start now on the cluster where it would be answered first. A node
-//!    is also cut if all slots together, from the last start on, cannot do the work that
-//!    is left in time for a better answer. Better by less than a part in 10^12 is not better.
+//! 1. A node is a schedule of some tasks. Its branches are each task whose parents are scheduled, on each cluster that has the resources, at its
+//!    earliest start after the tasks already there, provided that is no earlier than the previous start.
+//! 2. A branch is cut if its lower bound is no less than the best latency known. The bound is the largest of: the finish of the task plus the
+//!    longest path from there; the start of the task plus the longest path from any remaining task, because none of these starts
+//!    earlier; and, for every task that could start now, the earliest answer that any cluster could give. Paths are as short as they can be:
+//!    each task on the cluster that suits it and the transfer to it best, as if it were alone, and with the way back to the user. A node
+//!    is also cut if all slots together, from the last start on, cannot do the remaining work
+//!    in time for a better answer. An improvement by less than one part in 10^12 does not count.
 //! 3. The branch with the least bound is followed first. The search begins with the best plan of the heuristics.
 //!
-//! **Why this order is enough.** Take a best schedule with the least sum of starts. Schedule its tasks again in order of start, each
-//! as early as it can be behind those before it: by induction no task starts later than it did, because those before it run no longer
-//! than they did, so slots and resources that were there for it still are. So it is the same schedule, and the search builds it.
-//! Of two tasks that start at once on different clusters, neither waiting for the other, one order is as good as the other, so only
-//! that of their indices is followed.
+//! **Why this order is enough.** Take an optimal schedule with the least sum of starts. Schedule its tasks again in order of start, each
+//! as early as possible after those before it: by induction no task starts later than it did, because the earlier ones run no longer
+//! than they did, so the slots and resources it used are still free. So it is the same schedule, and the search builds it.
+//! Of two tasks that start at the same time on different clusters, neither waiting for the other, both orders give the same schedule, so only
+//! the one by task index is followed.
 //!
 //! **Readings.** Whether the way back counts for a choice ([`super::Options::exit_leg`]) or which task comes first
-//! ([`super::Score`]) does not matter here: the latency that the user feels is made least.
+//! ([`super::Score`]) does not matter here: the objective is the latency that the user sees.
 //!
 //! **Complexity.** Exponential in the tasks; a node costs O(m n (|E|/m + k)) for n clusters of k slots and m tasks. Jobs of more than
 //! [`Exact::TASKS_MAX`] tasks are refused unless the bound is set higher, and the search ends after a number of nodes.
@@ -48,40 +48,40 @@ pub struct Exact {
     nodes_max: u64,
 }
 
-/// What the search found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
 pub struct Optimum {
     /// The best plan found.
     pub plan: Plan,
-    /// Whether no plan is better: the search was not cut short.
+    /// Whether the plan is proven optimal, that is, the search was not cut short.
     pub proven: bool,
-    /// How many nodes were visited: tasks put on a cluster.
+    /// How many nodes of the search tree were visited: tasks put on a cluster.
     pub nodes: u64,
 }
 
-/// Why there is no best plan.
+/// Why the search returned no plan.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExactError {
     /// The job is too large to be searched.
     #[error("the job has {tasks} tasks, an exact search takes {most} at most; use a heuristic")]
     TooManyTasks {
-        /// How many it has, the virtual entry not included.
+        /// How many tasks the job has, the virtual entry not included.
         tasks: usize,
-        /// How many are allowed.
+        /// The limit, see [`Exact::with_limits`].
         most: usize,
     },
-    /// The search was cut short before it found any plan.
+    /// The node limit was reached before any plan was found.
     #[error("no plan was found among {nodes} partial ones; allow more, or use a heuristic")]
     CutShort {
         /// How many nodes were visited.
         nodes: u64,
-        /// What stopped the heuristic with which the search began.
+        /// Why the initial heuristic found no plan either.
         #[source]
         refused: Infeasible,
     },
-    /// There is no plan at all.
+    /// The job cannot be placed at all.
     #[error(transparent)]
     Infeasible(#[from] Infeasible),
 }
@@ -105,10 +105,10 @@ impl Default for Exact {
 }
 
 impl Exact {
-    /// The most tasks a job may have, unless said otherwise.
+    /// The default limit on the tasks of a job.
     pub const TASKS_MAX: usize = 12;
 
-    /// The most nodes that are visited, unless said otherwise: a few seconds' work.
+    /// The default limit on visited nodes: a few seconds' work.
     pub const NODES_MAX: u64 = 10_000_000;
 
     /// A search of jobs of at most `tasks_max` tasks that ends after `nodes_max` nodes.
@@ -120,7 +120,7 @@ impl Exact {
         }
     }
 
-    /// The best plan.
+    /// Searches for the optimal plan.
     ///
     /// # Errors
     /// When the job has too many tasks, cannot be placed, or no plan was found within the limits.
@@ -162,7 +162,7 @@ impl Exact {
     }
 }
 
-/// The same plan without needless waiting: what the latency does not depend on need not have been put as early as it can be.
+/// The same plan without needless waiting: where the latency does not depend on a task, the search may have left it later than necessary.
 fn tidy(problem: &Problem<'_>, plan: &Plan, detail: Detail) -> Planned {
     let mut order = Vec::new();
     by_start(plan, &mut order);
@@ -170,7 +170,7 @@ fn tidy(problem: &Problem<'_>, plan: &Plan, detail: Detail) -> Planned {
     replay(problem, &mut Engine::default(), &order, cluster, detail)
 }
 
-/// The best plan of the heuristics; if there is none, why.
+/// The best plan of the heuristics to begin with; if there is none, why.
 fn start(problem: &Problem<'_>) -> (Option<Plan>, Option<Infeasible>) {
     let placers: [&mut dyn Placer; 2] = [&mut HeuOrche::default(), &mut Heft::default()];
     let (mut best, mut refusal): (Option<Plan>, _) = (None, None);
@@ -190,7 +190,7 @@ fn start(problem: &Problem<'_>) -> (Option<Plan>, Option<Infeasible>) {
     (best, refusal)
 }
 
-/// As a placer, the search refuses a job that is too large with that reason for every cluster.
+/// As a placer, the search reports a job that is too large as [`Exclusion::NotSearched`] for every cluster.
 impl Placer for Exact {
     fn name(&self) -> &'static str {
         "exact"

@@ -8,10 +8,10 @@ use super::super::problem::Problem;
 use super::site::Site;
 use crate::dag::{TaskIndex, Transfer};
 
-/// Latencies that differ by no more than this share are equal.
+/// Relative tolerance within which two latencies count as equal.
 const ROUNDING: f64 = 1e-12;
 
-/// What is known of a task before the search.
+/// What is known of a task before the search; times in ms.
 #[derive(Debug)]
 struct Job {
     index: TaskIndex,
@@ -19,13 +19,13 @@ struct Job {
     parents: Vec<(usize, Transfer)>,
     children: Vec<usize>,
     is_exit: bool,
-    /// By cluster: how long it runs.
+    /// By cluster: its run time.
     work: Vec<f64>,
-    /// By cluster: from its finish there to the user's answer, at least.
+    /// By cluster: a lower bound of the time from its finish there to the user's answer.
     rest: Vec<f64>,
-    /// From its start to the user's answer, at least.
+    /// A lower bound of the time from its start to the user's answer.
     tail: f64,
-    /// How long it runs on the cluster that is fastest for it.
+    /// Its run time on the cluster that is fastest for it.
     least_work: f64,
 }
 
@@ -44,19 +44,19 @@ struct Branch {
 pub(super) struct Search<'p> {
     problem: &'p Problem<'p>,
     jobs: Vec<Job>,
-    /// By cluster; `None` where nothing may go.
+    /// By cluster; `None` for one that takes no part.
     sites: Vec<Option<Site>>,
-    /// By task: where it is, and the parents that are not placed yet.
+    /// By task: where it is placed, `None` if it is not; `waiting` counts its parents that are not.
     placed: Vec<Option<Placement>>,
     waiting: Vec<usize>,
     order: Vec<usize>,
-    /// By cluster: how fast it does what is counted in [`Job::least_work`], at most.
+    /// By cluster: an upper bound of its speed, in units of [`Job::least_work`] per ms.
     rates: Vec<f64>,
-    /// The least distance from the user.
+    /// The distance of the nearest cluster from the user, in ms.
     nearest: f64,
-    /// What is to be beaten: the answer of the best plan known, less what may be rounding.
+    /// The latency to beat: that of the best plan known, less the rounding tolerance.
     limit: f64,
-    /// The best plan, if it was found here.
+    /// The best plan, if the search itself found it.
     found: Option<(Vec<Placement>, Vec<TaskIndex>)>,
     nodes: u64,
     nodes_max: u64,
@@ -95,7 +95,7 @@ impl<'p> Search<'p> {
         }
     }
 
-    /// Looks for plans that are better than this one only.
+    /// Restricts the search to plans better than this one.
     pub(super) fn begin_with(&mut self, plan: &Plan) {
         let answers = self.problem.dag().exits().iter().map(|exit| {
             let Placement {
@@ -120,7 +120,7 @@ impl<'p> Search<'p> {
         Some(Plan::new(self.problem, placements, order))
     }
 
-    /// Visits what has to be visited.
+    /// Runs the search until it is complete or the node limit is reached.
     pub(super) fn run(&mut self) {
         self.visit(f64::NEG_INFINITY, None);
     }
@@ -183,7 +183,7 @@ impl<'p> Search<'p> {
         }
     }
 
-    /// A schedule of all tasks, better than the best.
+    /// Keeps a complete schedule that is better than the best known.
     fn keep(&mut self) {
         let answer = |job: &Job| {
             let placed = self.placed[job.index.get()].expect("all are placed");
@@ -204,7 +204,7 @@ impl<'p> Search<'p> {
         self.limit = best - best.abs() * ROUNDING;
     }
 
-    /// The branches of a node that may lead to something better.
+    /// The branches of a node whose bound is below the limit.
     fn branches(&self, last: f64, previous: Option<(usize, usize)>) -> Vec<Branch> {
         let mut branches = Vec::new();
         let left = || (0..self.jobs.len()).filter(|task| self.placed[*task].is_none());
@@ -237,7 +237,7 @@ impl<'p> Search<'p> {
         branches
     }
 
-    /// Whether all slots together cannot do what is left, from `last` on, in time for a better answer.
+    /// Whether all slots together cannot do the remaining work, from `last` on, in time for a better answer.
     fn is_too_much(&self, last: f64) -> bool {
         let end = self.limit - self.nearest;
         let left = self.jobs.iter().zip(&self.placed);
@@ -248,7 +248,7 @@ impl<'p> Search<'p> {
         possible.sum::<f64>() <= work
     }
 
-    /// Whether no cluster has room for a task that is left.
+    /// Whether no cluster has the resources for a remaining task.
     fn is_homeless(&self, task: usize) -> bool {
         let demand = &self.jobs[task].demand;
         !self
@@ -258,8 +258,8 @@ impl<'p> Search<'p> {
             .any(|site| site.has_room(demand))
     }
 
-    /// A task on a cluster, if it can ever run there, and the least answer behind it if nothing starts before `last`; `tail` is the
-    /// longest path from any other that is left.
+    /// Evaluates a task on a cluster, if it can ever run there; also returns its earliest answer there if nothing starts before
+    /// `last`. `tail` is the longest path from any other remaining task.
     fn branch(&self, task: usize, cluster: usize, last: f64, tail: f64) -> Option<(Branch, f64)> {
         let job = &self.jobs[task];
         let site = self.sites[cluster].as_ref()?;
@@ -315,7 +315,7 @@ fn omega(problem: &Problem<'_>, transfer: Transfer, from: usize, to: usize) -> f
     }
 }
 
-/// How fast a cluster is for the task that suits it best, beside the fastest for that task.
+/// The largest ratio, over all tasks, between a task's least run time and its run time on the cluster.
 fn rate(jobs: &[Job], cluster: usize) -> f64 {
     let rate = |job: &Job| match job.work[cluster] {
         0.0 => 1.0,
@@ -324,7 +324,7 @@ fn rate(jobs: &[Job], cluster: usize) -> f64 {
     jobs.iter().map(rate).fold(0.0, f64::max)
 }
 
-/// What is known of each task, by index.
+/// What is known of each task before the search, by index.
 fn jobs(problem: &Problem<'_>, open: &dyn Fn(usize) -> bool) -> Vec<Job> {
     let dag = problem.dag();
     let clusters = 0..problem.clusters().len();

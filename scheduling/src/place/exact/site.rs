@@ -1,11 +1,11 @@
-//! One cluster while a schedule is built in order of start time, every step of which can be taken back.
+//! One cluster while a schedule is built in order of start time; every step can be undone.
 
 use fdn_core::Resources;
 
 use super::super::model::Cluster;
 use super::super::problem::Hold;
 
-/// A container that runs, and holds something, for a time.
+/// A container that runs for a time and holds resources meanwhile.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     start: f64,
@@ -13,18 +13,18 @@ struct Run {
     held: Resources,
 }
 
-/// What is left of a cluster.
+/// The remaining capacity of a cluster.
 #[derive(Debug)]
 pub(super) struct Site {
-    /// When each slot is free, and its number; no more of them than there are tasks, the ones that are free first.
+    /// When each slot is free, and its number; at most one slot per task of the job, those that are free first.
     slots: Vec<(f64, u32)>,
     free: Resources,
     largest: Resources,
-    /// What holds resources for its own time only, those from before first.
+    /// The containers that hold resources only while they run ([`Hold::Task`]), those from before this job first.
     runs: Vec<Run>,
 }
 
-/// What must be put back when a step is taken back.
+/// What [`Site::undo`] needs to revert a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Undo {
     slot: usize,
@@ -34,7 +34,7 @@ pub(super) struct Undo {
 }
 
 impl Site {
-    /// A cluster as it is, for `tasks` more tasks.
+    /// The cluster as the problem gives it, for a job of `tasks` tasks.
     pub(super) fn new(cluster: &Cluster, tasks: usize, hold: Hold) -> Self {
         let records = || cluster.slots.records();
         let mut slots: Vec<(f64, u32)> = records()
@@ -60,7 +60,7 @@ impl Site {
         }
     }
 
-    /// Whether a container has room at all.
+    /// Whether a container could ever get its resources here.
     pub(super) fn has_room(&self, demand: &Resources) -> bool {
         demand.fits(&self.free) && demand.fits(&self.largest)
     }
@@ -85,7 +85,7 @@ impl Site {
         start
     }
 
-    /// Whether a container's demand fits at `start` and whenever another starts before `end`: only there does what is held grow.
+    /// Whether `demand` fits at `start` and whenever another container starts before `end`: only at those moments does the held amount grow.
     fn fits_during(&self, start: f64, end: f64, demand: &Resources) -> bool {
         let fits_at = |time: f64| {
             let running = self
@@ -100,7 +100,7 @@ impl Site {
         fits_at(start) && starts.filter(|at| start < *at && *at < end).all(fits_at)
     }
 
-    /// How long its slots are idle between two times, all together.
+    /// The idle time of all slots between two times, summed.
     pub(super) fn idle(&self, from: f64, to: f64) -> f64 {
         let slots = self.slots.iter();
         slots.map(|(free, _)| (to - free.max(from)).max(0.0)).sum()
@@ -151,7 +151,7 @@ impl Site {
         (number, undo)
     }
 
-    /// Takes the last step back.
+    /// Reverts the last step.
     pub(super) fn undo(&mut self, undo: Undo) {
         self.slots[undo.slot].0 = undo.available;
         self.free = undo.free;

@@ -1,15 +1,15 @@
-//! MCT and OLB: the tasks as they come, each decided by itself.
+//! MCT and OLB: the tasks in the order in which they become ready, each decided by itself.
 //!
-//! **Problem.** As Heu-Orche's, without any look at the job as a whole: what others are measured against.
+//! **Problem.** As Heu-Orche's, without any look at the job as a whole: baselines for the other heuristics.
 //!
 //! **Source.** Braun et al., "A Comparison of Eleven Static Heuristics for Mapping a Class of Independent Tasks onto Heterogeneous
 //! Distributed Computing Systems", JPDC 61(6), 2001.
 //!
-//! - [`Mct`], minimum completion time: where the task finishes first.
-//! - [`Olb`], opportunistic load balancing: where a slot is free first, whatever the task would take there.
+//! - [`Mct`], minimum completion time: the cluster on which the task finishes first.
+//! - [`Olb`], opportunistic load balancing: the cluster on which a slot is free first, whatever the task's run time there.
 //!
-//! **Readings.** The source's tasks are independent; here a task comes when its parents are placed, the smaller index first. Both
-//! only append. Ties: the smaller cluster.
+//! **Readings.** The source's tasks are independent; here a task is ready when its parents are placed, and ready tasks go by index. Both
+//! only append. Ties: the smaller cluster index.
 //!
 //! **Complexity.** O(n(m + |E|)) for n clusters and m tasks, plus O(m log m).
 //!
@@ -21,7 +21,7 @@ use super::super::calendar::Append;
 use super::super::{Detail, Infeasible, Placer, Planned, Problem, Score};
 use super::{Key, List, earliest_finish};
 
-/// Minimum completion time, with its buffers, which serve job after job.
+/// Minimum completion time, with its buffers, which are reused from job to job.
 #[derive(Debug, Default)]
 pub struct Mct {
     list: List<Append>,
@@ -38,7 +38,7 @@ impl Placer for Mct {
     }
 }
 
-/// Opportunistic load balancing, with its buffers, which serve job after job.
+/// Opportunistic load balancing, with its buffers, which are reused from job to job.
 #[derive(Debug, Default)]
 pub struct Olb {
     list: List<Append>,
@@ -62,7 +62,7 @@ impl Placer for Olb {
     }
 }
 
-/// All tasks score alike, so that only precedence and the index order them.
+/// Gives all tasks the same score, so that only precedence and the index order them.
 fn begin(list: &mut List<Append>, problem: &Problem<'_>) {
     list.begin(problem);
     list.scores.clear();

@@ -7,10 +7,10 @@
 //! TPDS 13(3), 2002, section 5.2.
 //!
 //! 1. Priority: upward rank plus downward rank, `rank_d(c) = max over parents a of ( rank_d(a) + wbar(a) + omega(a,c) )`, entry 0.
-//! 2. The critical path: from the entry on always to the child of the highest priority. Its cluster is the one on which its work takes
-//!    least in all.
-//! 3. Of the tasks whose parents are placed the one with the highest priority goes next: on the path to the path's cluster, others to
-//!    where they finish first, with insertion.
+//! 2. The critical path: from the entry, always on to the child of the highest priority. Its cluster is the one on which the path's total
+//!    run time is least.
+//! 3. Of the tasks whose parents are placed, the one with the highest priority goes next: tasks on the critical path to the path's
+//!    cluster, others to the one where they finish first, with insertion.
 //!
 //! **Readings.** A task of the path that its cluster cannot take goes where it finishes first. Ties: the smaller index, the smaller
 //! cluster; priorities that differ by rounding alone are equal.
@@ -27,7 +27,7 @@ use super::super::{ClusterIndex, Detail, Infeasible, Placer, Planned, Problem, S
 use super::{Key, List};
 use crate::dag::TaskIndex;
 
-/// The placer with its buffers, which serve job after job.
+/// The placer with its buffers, which are reused from job to job.
 #[derive(Debug, Default)]
 pub struct Cpop {
     list: List<Timeline>,
@@ -61,7 +61,7 @@ impl Placer for Cpop {
 }
 
 impl Cpop {
-    /// Makes the upward ranks priorities.
+    /// Adds the downward ranks to the upward ranks, which makes them CPOP's priorities.
     fn add_downward_ranks(&mut self, problem: &Problem<'_>) {
         let dag = problem.dag();
         let usable = |p| self.list.engine.is_usable(p);
@@ -93,7 +93,7 @@ impl Cpop {
         }
     }
 
-    /// The cluster on which the path takes least, if it can run on any.
+    /// The cluster on which the critical path's total run time is least; `None` if no cluster can run all of it.
     fn path_cluster(&self, problem: &Problem<'_>) -> Option<usize> {
         let on_path = |task: &TaskIndex| self.on_path[task.get()];
         let total = |p: usize| {

@@ -1,7 +1,7 @@
 //! HEFT: heterogeneous earliest finish time, with insertion.
 //!
-//! **Problem.** As [`super::super::HeuOrche`]'s, which only appends: a container may also start in any idle gap of a slot that is
-//! long enough, so that work that became ready late but was placed early does not block what comes after.
+//! **Problem.** As [`super::super::HeuOrche`]'s, which only appends: here a container may also start in any idle gap of a slot that is
+//! long enough, so that a task placed early but ready late does not block the slot for those placed after it.
 //!
 //! **Source.** Topcuoglu, Hariri, Wu, "Performance-Effective and Low-Complexity Task Scheduling for Heterogeneous Computing", IEEE
 //! TPDS 13(3), 2002, section 5.1.
@@ -11,16 +11,16 @@
 //!
 //! **Readings.** Those of Heu-Orche (slots, user, resources) and of [`super::super::timeline`] (gaps).
 //!
-//! **Complexity.** O(n(m k log m + |E|)) for n clusters of k slots and m tasks, and the gaps that are too short.
+//! **Complexity.** O(n(m k log m + |E|)) for n clusters of k slots and m tasks, plus the gaps passed over because they are too short.
 //!
-//! **Invariants.** Those of Heu-Orche. A task never starts later than at the end of what is there, but the whole can still take
-//! longer than without gaps: an earlier start is not always a better schedule.
+//! **Invariants.** Those of Heu-Orche. A task never starts later than it would if appended, but the whole schedule can still take longer
+//! than without insertion: an earlier start is not always a better schedule.
 
 use super::super::timeline::Timeline;
 use super::super::{Detail, Infeasible, Placer, Plan, Planned, Problem};
 use super::{List, earliest_finish};
 
-/// The placer with its buffers, which serve job after job.
+/// The placer with its buffers, which are reused from job to job.
 #[derive(Debug, Default)]
 pub struct Heft {
     list: List<Timeline>,
@@ -51,8 +51,8 @@ impl Heft {
 }
 
 impl Heft {
-    /// Places a further job on the same clusters: into the gaps between the jobs that were placed this way before, the first one
-    /// into what the clusters' slots leave. Jobs come in the order of their arrival; what has ended by then is forgotten.
+    /// Places a further job on the same clusters, into the gaps between the jobs placed this way before; the first job starts from
+    /// the slots as the problem gives them. Jobs come in order of arrival; what has ended by then is forgotten.
     ///
     /// # Errors
     /// The first task that no cluster can take; nothing of the job is kept then.

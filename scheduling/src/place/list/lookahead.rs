@@ -1,17 +1,17 @@
-//! HEFT with lookahead of one step.
+//! HEFT with a lookahead of one step.
 //!
-//! **Problem.** As PEFT's: choose for a task what is good for those that follow, here by trying.
+//! **Problem.** As PEFT's: choose a cluster that is also good for the tasks that follow, here by trying.
 //!
 //! **Source.** Bittencourt, Sakellariou, Madeira, "DAG Scheduling Using a Lookahead Variant of the Heterogeneous Earliest Finish
 //! Time Algorithm", Euromicro PDP 2010.
 //!
 //! 1. Order the tasks by upward rank, as HEFT.
-//! 2. For each in order and each cluster: put the task there, then its children, highest rank first, each where it finishes first.
-//!    Choose the cluster on which the last of the children finishes first; take all of it back but that.
+//! 2. For each in order and each cluster: put the task there, then its children, highest rank first, each where it finishes first. Choose
+//!    the cluster on which the last of the children finishes first; undo everything else.
 //!
-//! **Readings.** A child's parents that are not placed yet do not count. Exits have no children: they go where they finish first.
-//! Ties: the cluster on which the task itself finishes first, then the smaller one. A cluster that leaves a child without any that
-//! can take it is worse than every other.
+//! **Readings.** A child's parents that are not placed yet are ignored. Exits have no children: they go where they finish first. Ties:
+//! the cluster on which the task itself finishes first, then the smaller index. A cluster after which no cluster could take some child is
+//! worse than every other.
 //!
 //! **Complexity.** Each edge `(c,s)` costs O(n) times what HEFT spends on `s`: O(n^2 |E| k log m + n |E| deg) for in-degrees up to
 //! `deg`.
@@ -24,7 +24,7 @@ use super::super::{Detail, Infeasible, Placer, Planned, Problem, Score};
 use super::{Key, List};
 use crate::dag::TaskIndex;
 
-/// The placer with its buffers, which serve job after job.
+/// The placer with its buffers, which are reused from job to job.
 #[derive(Debug, Default)]
 pub struct Lookahead {
     list: List<Timeline>,
@@ -47,10 +47,10 @@ impl Placer for Lookahead {
     }
 }
 
-/// Buffers for what is tried.
+/// Buffers for a trial.
 #[derive(Debug, Default)]
 struct Trial {
-    /// The place of each task in the order.
+    /// By task: its position in the order.
     position: Vec<usize>,
     candidates: Vec<Candidate>,
     children: Vec<TaskIndex>,
@@ -100,7 +100,7 @@ impl Trial {
         engine.take_up(problem, task);
     }
 
-    /// When the last of the children finishes, each put where it finishes first. Leaves nothing behind.
+    /// When the last of the children finishes, each put where it finishes first. Undoes all its placements.
     fn last_child(&mut self, problem: &Problem<'_>, engine: &mut Engine<Timeline>) -> f64 {
         let mut last: f64 = 0.0;
         self.placed.clear();

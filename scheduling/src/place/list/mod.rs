@@ -1,8 +1,8 @@
-//! List scheduling: tasks in an order that keeps precedence, each on the cluster that a rule rates best.
+//! List scheduling: tasks in topological order, each on the cluster that a rule rates best.
 //!
-//! What the list schedulers of this folder share. They differ in the order, in the rule, and in whether gaps are filled; each says
-//! so in its own module, with its source. All of them weigh what Heu-Orche weighs in the same way: resources, slots that are taken,
-//! the user's way to the entry, the way back from exits where the options ask for it, clusters that do not count.
+//! The common part of the list schedulers in this folder. They differ in the order, in the rule, and in whether gaps are filled; each
+//! module says so and names its source. All of them treat the rest as Heu-Orche does: resources, slots already taken, the user's distance
+//! to the entry, the way back from exits where the options ask for it, and clusters that take no part.
 
 mod braun;
 mod cpop;
@@ -31,12 +31,12 @@ pub use lookahead::Lookahead;
 pub use peft::{Peft, PeftOrder};
 pub use ready::{Ready, ReadyRule};
 
-/// How a cluster is rated for a task, less is better: what counts first, and what decides between equals.
+/// The rating of a cluster for a task, less is better: the criterion, then the tie-break.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(in crate::place) struct Key(pub(in crate::place) f64, pub(in crate::place) f64);
 
 impl Key {
-    /// Of a cluster that cannot take the task: no other key is as large.
+    /// The key of a cluster that cannot take the task: larger than every other.
     const NEVER: Self = Self(f64::INFINITY, f64::INFINITY);
 }
 
@@ -44,15 +44,15 @@ impl Key {
 #[derive(Debug, Default)]
 pub(in crate::place) struct List<C> {
     pub(in crate::place) engine: Engine<C>,
-    /// What the order goes by.
+    /// By task: its priority.
     pub(in crate::place) scores: Vec<Millis>,
     pub(in crate::place) order: Order,
-    /// Of the current task: how each cluster is rated, less is better.
+    /// Of the current task: the key of each cluster.
     keys: Vec<Key>,
 }
 
 impl<C: Calendar> List<C> {
-    /// Starts with the clusters as the problem has them.
+    /// Starts with the clusters in the state that the problem gives.
     pub(in crate::place) fn begin(&mut self, problem: &Problem<'_>) {
         self.engine.begin(problem);
     }
@@ -63,8 +63,8 @@ impl<C: Calendar> List<C> {
         self.order.fill(problem.dag(), &self.scores, score);
     }
 
-    /// Places the tasks in their order, each on the cluster with the least key among those that can take it, the first of equals.
-    /// `rate` sets the key of each of these, but for those that it knows to lose; it must leave the engine as it was.
+    /// Places the tasks in their order, each on the cluster with the least key among those that can take it, ties by the smaller
+    /// index. `rate` sets the key of each of these, except of those that it knows to lose; it must leave the engine as it was.
     pub(in crate::place) fn place(
         &mut self,
         problem: &Problem<'_>,
@@ -83,7 +83,7 @@ impl<C: Calendar> List<C> {
         })
     }
 
-    /// [`List::place`] without a report, into a plan whose memory is used again.
+    /// [`List::place`] without a report, into the buffers of an existing plan.
     pub(in crate::place) fn place_into(
         &mut self,
         problem: &Problem<'_>,
@@ -117,7 +117,7 @@ impl<C: Calendar> List<C> {
         Ok(())
     }
 
-    /// The cluster with the least key for the current task.
+    /// The cluster with the least key for the current task; `None` if no cluster can take it.
     pub(in crate::place) fn choose(
         &mut self,
         task: TaskIndex,
@@ -135,7 +135,7 @@ impl<C: Calendar> List<C> {
         chosen
     }
 
-    /// The plan of what was placed.
+    /// The placements made so far, as a plan.
     pub(in crate::place) fn plan(&self, problem: &Problem<'_>) -> Plan {
         let placements = self.engine.placements().to_vec();
         Plan::new(problem, placements, self.order.tasks.clone())
@@ -143,7 +143,7 @@ impl<C: Calendar> List<C> {
 }
 
 impl List<Timeline> {
-    /// Takes back what was placed of a job that cannot be placed whole.
+    /// Undoes the placements of a job that cannot be placed completely.
     pub(in crate::place) fn take_back(&mut self, problem: &Problem<'_>) {
         for at in (0..self.order.tasks.len()).rev() {
             let task = self.order.tasks[at];
@@ -154,8 +154,8 @@ impl List<Timeline> {
     }
 }
 
-/// The rule of the earliest finish, with the way back for exits if the options say so: formulas (4) and (7). Clusters that could
-/// not win even if they had room at once are not looked at closer.
+/// The earliest-finish rule, with the way back for exits if the options say so: formulas (4) and (7). Clusters that could not win even
+/// without waiting for resources are skipped.
 pub(in crate::place) fn earliest_finish<C: Calendar>(
     problem: &Problem<'_>,
 ) -> impl FnMut(&mut Engine<C>, TaskIndex, &mut [Key]) {

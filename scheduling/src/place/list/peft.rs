@@ -1,23 +1,22 @@
-//! PEFT: predict earliest finish time, by a table of optimistic costs.
+//! PEFT: predict earliest finish time, with an optimistic cost table.
 //!
 //! **Problem.** As HEFT's, whose choice sees one task only: a cluster on which the task ends early may be bad for all that follows.
 //!
 //! **Source.** Arabnejad, Barbosa, "List Scheduling Algorithm for Heterogeneous Systems by an Optimistic Cost Table", IEEE TPDS
 //! 25(3), 2014.
 //!
-//! - `OCT(c,p) = max over s in succ(c) of min over q of ( OCT(s,q) + w(s,q) + omega(c,s)*[p != q] )`, exits 0: the shortest that
-//!   the rest can take behind `c` on `p`, if clusters are never busy; omega is the mean, as in the upward rank.
+//! - `OCT(c,p) = max over s in succ(c) of min over q of ( OCT(s,q) + w(s,q) + omega(c,s)*[p != q] )`, exits 0: the shortest time
+//!   that the tasks behind `c` can take if `c` runs on `p` and clusters are never busy; omega is the mean, as in the upward rank.
 //! - Order: `rank(c) = (1/n) sum over p of OCT(c,p)`, highest first among the tasks whose parents are placed, ties by the smaller
 //!   index. Or HEFT's upward rank ([`PeftOrder::UpwardRank`]), as one part of the portfolio.
 //! - Choice: `argmin over p of EFT(c,p) + OCT(c,p)`, with insertion, ties by the smaller cluster.
 //!
-//! **Readings.** Slots, user, resources and gaps as HEFT. Where the way back counts, it stands in the table of the exits instead of
-//! 0. Only clusters that count enter the table.
+//! **Readings.** Slots, user, resources and gaps as in HEFT. Where the way back counts, the table has it for exits instead of 0. Only
+//! clusters that take part enter the table.
 //!
 //! **Complexity.** O(n|E|) for the table, as HEFT for the rest.
 //!
-//! **Invariants.** Those of Heu-Orche. `OCT(c,p)` is no more than what any schedule takes behind `c` on `p` if all transfers take
-//! their means.
+//! **Invariants.** Those of Heu-Orche. If all transfers take their mean time, no schedule takes less than `OCT(c,p)` after `c` has finished on `p`.
 
 use fdn_core::Millis;
 
@@ -30,14 +29,14 @@ use crate::dag::TaskIndex;
 /// The order in which PEFT places tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PeftOrder {
-    /// By the means of the table: PEFT as published.
+    /// By the means of the optimistic cost table: PEFT as published.
     #[default]
     Optimistic,
     /// By HEFT's upward rank.
     UpwardRank,
 }
 
-/// The placer with its buffers, which serve job after job.
+/// The placer with its buffers, which are reused from job to job.
 #[derive(Debug, Default)]
 pub struct Peft {
     list: List<Timeline>,
@@ -46,7 +45,7 @@ pub struct Peft {
 }
 
 impl Peft {
-    /// PEFT with this order.
+    /// PEFT with the given order.
     #[must_use]
     pub fn new(order: PeftOrder) -> Self {
         Self {
@@ -81,7 +80,7 @@ impl Placer for Peft {
             for ((cluster, key), rest) in keys.iter_mut().enumerate().zip(table.row(task)) {
                 let candidate = engine.candidate(problem, cluster);
                 if candidate.excluded.is_none() {
-                    // What follows may fit nowhere; the task itself can still go there.
+                    // No cluster may be able to take what follows; the task itself can still go there.
                     *key = Key((candidate.finish + rest).min(f64::MAX), 0.0);
                 }
             }
@@ -89,13 +88,13 @@ impl Placer for Peft {
     }
 }
 
-/// The table of optimistic costs.
+/// The optimistic cost table.
 #[derive(Debug, Default)]
 struct OptimisticCosts {
     clusters: usize,
-    /// By task, then by cluster; infinity for clusters that do not count.
+    /// By task, then by cluster; infinity for clusters that take no part.
     costs: Vec<f64>,
-    /// Of one child: its own costs on each cluster and what follows.
+    /// Scratch for one child: by cluster, its run time and what follows it.
     child: Vec<f64>,
 }
 
@@ -119,7 +118,7 @@ impl OptimisticCosts {
             for (child, transfer) in dag.children(task) {
                 self.fill_child(problem, child);
                 let least = self.child.iter().copied().fold(f64::INFINITY, f64::min);
-                // The least over all clusters but p needs no search: where it is p's own, staying is cheaper still.
+                // The least over all clusters but p is not needed: where the least is p's own, staying is cheaper still.
                 let moved = least + omega(transfer);
                 for p in (0..self.clusters).filter(|&p| usable(p)) {
                     let cost = &mut self.costs[at + p];
@@ -141,7 +140,7 @@ impl OptimisticCosts {
         &self.costs[task.get() * self.clusters..(task.get() + 1) * self.clusters]
     }
 
-    /// `rank(c)`: the mean over the clusters that count.
+    /// `rank(c)`: the mean over the clusters that take part.
     fn mean(&self, task: TaskIndex) -> Millis {
         let finite = self.row(task).iter().filter(|cost| cost.is_finite());
         let (sum, count) = finite.fold((0.0, 0.0), |(sum, count), cost| (sum + cost, count + 1.0));

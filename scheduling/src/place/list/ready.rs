@@ -1,7 +1,7 @@
 //! Min-min, max-min and ETF: which of the ready tasks goes next is decided together with where it goes.
 //!
-//! **Problem.** As Heu-Orche's. Of the tasks whose parents are placed, each has a best cluster; the rule picks one of the tasks, and
-//! it goes to its best cluster.
+//! **Problem.** As Heu-Orche's. Each task whose parents are placed has a best cluster; the rule picks one of the tasks, which goes to its
+//! best cluster.
 //!
 //! **Source.** Min-min and max-min: Ibarra, Kim, JACM 24(2), 1977, as in Braun et al., JPDC 61(6), 2001. ETF: Hwang, Chow, Anger,
 //! Lee, "Scheduling Precedence Graphs in Systems with Interprocessor Communication Times", SIAM J. Comput. 18(2), 1989.
@@ -12,11 +12,12 @@
 //! | [`ReadyRule::MaxMin`] | earliest finish | the one that finishes last |
 //! | [`ReadyRule::EarliestStart`] (ETF) | earliest start, then earliest finish | the one that starts first, then the longest path to the end |
 //!
-//! **Readings.** Ready means placed parents, not finished ones. All only append. The way back counts for exits' finish where the
-//! options say so. ETF's path to the end is without transfers. Ties: the smaller index, the smaller cluster.
+//! **Readings.** A task is ready when its parents are placed, not when they have finished. All three only append. The way back counts for
+//! the finish of exits where the options say so. ETF's path to the end is without transfers. Ties: the smaller task index, then the
+//! smaller cluster index.
 //!
 //! **Complexity.** O(n(m + |E|) + m r) for n clusters, m tasks and at most r ready ones: a placement changes only its own cluster, and
-//! only for the worse, so only the tasks whose best cluster it was are rated anew (O(n m r) if that is all of them each time).
+//! never for the better, so only the tasks whose best cluster it was are rated again (O(n m r) if that is all of them each time).
 //!
 //! **Invariants.** Those of Heu-Orche.
 
@@ -44,22 +45,22 @@ pub enum ReadyRule {
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     task: TaskIndex,
-    /// Which row has the times at which its data is on each cluster.
+    /// The index of its row in the buffer of times at which its data arrives on each cluster.
     row: usize,
     best: (Key, usize),
 }
 
-/// The placer with its buffers, which serve job after job.
+/// The placer with its buffers, which are reused from job to job.
 #[derive(Debug)]
 pub struct Ready {
     rule: ReadyRule,
     engine: Engine<Append>,
-    /// Of each task: how many parents are not placed.
+    /// By task: how many of its parents are not placed.
     parents: Vec<u32>,
     waiting: Vec<Waiting>,
     rows: Vec<f64>,
     unused: Vec<usize>,
-    /// Of each task: the longest path to the end, without transfers.
+    /// By task: the longest path to the end, without transfers.
     levels: Vec<Millis>,
     order: Vec<TaskIndex>,
 }
@@ -138,7 +139,7 @@ impl Ready {
         Ok(best)
     }
 
-    /// Takes out the task that goes next.
+    /// Removes and returns the task that goes next by the rule.
     fn next(&mut self) -> Option<Waiting> {
         let urgency = |waiting: &Waiting| {
             let time = Millis::new(waiting.best.0.0);
@@ -159,7 +160,7 @@ impl Ready {
         Some(next)
     }
 
-    /// Rates anew the tasks that would have gone to a cluster.
+    /// Rates again the waiting tasks whose best cluster was this one.
     fn rate_again(&mut self, problem: &Problem<'_>, cluster: usize) -> Result<(), Infeasible> {
         for at in 0..self.waiting.len() {
             let Waiting { task, row, best } = self.waiting[at];
