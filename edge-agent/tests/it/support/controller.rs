@@ -201,6 +201,10 @@ impl FakeController {
     /// Tells every open feed something; who comes later hears what is set.
     pub(crate) fn tell(&self, frame: &Frame) {
         let mut feeds = self.state.feeds.lock().expect("lock");
+        // Whoever connects anew is told it again, as by a controller.
+        if let Frame::Fleet(fleet) = frame {
+            *self.state.fleet.lock().expect("lock") = Some(fleet.clone());
+        }
         feeds.retain(|(_, feed)| feed.send(frame.clone()).is_ok());
     }
 
