@@ -1,36 +1,37 @@
-//! Predicted and actual: by how much what calls really took differs from what plans counted with, and how the next plan is corrected by it.
+//! Predicted and actual latency: how far calls deviate from what plans assumed, and the correction of the next plan.
 //!
-//! **Problem.** A plan knows of a function what was measured of it everywhere, at speed 1, and of a cluster one speed for all functions. A function
-//! that is bound by memory, throttled, or helped by a device in one place only is planned wrong there for ever. A plain mean of the errors would
-//! follow single outliers; the last error alone would chase noise.
+//! **Problem.** A plan has for each function a run time measured across all clusters, at speed 1, and for each cluster one speed for all
+//! functions. A function that is bound by memory, throttled, or accelerated by a device in one place only is mispredicted there
+//! permanently. A plain mean of the errors would follow single outliers; the last error alone would chase noise.
 //!
-//! **Way.** What is kept of each place is the logarithm of actual over predicted, so that twice as long and half as long weigh the same. Each observation
-//! moves it by a share that grows with the calls behind it (as an exponentially weighted mean over calls does), and by no more than a bounded step,
-//! whatever was seen: the step of Huber's estimator of location, between mean and median. Without calls it decays, since what is not seen
-//! any more may have changed. The correction is bounded to a factor of [`Terms::most`] either way.
+//! **Method.** For each place the logarithm of actual over predicted is kept, so that twice as long and half as long weigh the same. Each
+//! observation moves it by a share that grows with the number of calls behind it (as an exponentially weighted mean over calls does), and
+//! by no more than a bounded step: that of Huber's estimator of location, between mean and median. Without calls it decays, since what is
+//! no longer observed may have changed. The correction is bounded to a factor of [`Terms::most`] either way.
 //!
 //! **Source.** P. J. Huber, Robust estimation of a location parameter, Annals of Mathematical Statistics 35, 1964; the recursive form as in
 //! stochastic approximation (Robbins and Monro, 1951).
 //!
-//! **Complexity.** O(log n) for an observation in a table of bounded size; of a full one the eighth that was seen longest ago gives way.
+//! **Complexity.** O(log n) for an observation in a table of bounded size; from a full table the eighth observed longest ago is removed.
 //!
-//! **Invariants.** A factor is within `1/most` and `most`; with actual equal to predicted it tends to 1; one observation of one call changes what
-//! is expected by at most a factor of `exp(weight * clip)`; other predictions change nothing of what is expected, within the bounds.
+//! **Invariants.** A factor is within `1/most` and `most`; with actual equal to predicted it tends to 1; one observation of one call
+//! changes the expectation by at most a factor of `exp(weight * clip)`; a change of the prediction does not change the expectation,
+//! within the bounds.
 
 use std::collections::BTreeMap;
 
 use fdn_core::{Millis, Timestamp};
 
-/// How residuals are learnt.
+/// Parameters of the estimator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
-    /// What one call weighs beside all before it; above 0, at most 1.
+    /// The weight of one call relative to all before it; above 0, at most 1.
     pub weight: f64,
-    /// The largest error that counts as what it is, as a logarithm: larger ones count as this much.
+    /// The bound on the error of one observation, as a natural logarithm: larger errors are clipped to it.
     pub clip: f64,
-    /// The largest correction, as a factor.
+    /// The largest correction, as a factor above 1; the smallest is its inverse.
     pub most: f64,
-    /// After so long without calls half of a correction is left.
+    /// The time without calls after which half of a correction (in its logarithm) is left.
     pub half_life: Millis,
 }
 
@@ -45,17 +46,17 @@ impl Default for Terms {
     }
 }
 
-/// Below it a time that is known bounds no step: what took next to nothing may well take a millisecond.
+/// The least clipping bound of [`follow`], in ms: what took next to nothing may well take a millisecond.
 const LEAST: f64 = 1.0;
-/// A place that was seen within so long gives way to no other.
+/// A place observed within this time is never removed to make room.
 const LIVELY: Millis = Millis::new(60_000.0);
 
-/// So few calls say nothing of what is typical yet.
+/// Up to this many calls the plain mean is used, since so few say little about what is typical.
 const FEW: u64 = 10;
 
-/// One step of a robust moving mean of times in milliseconds, after `before` other calls: an outlier counts as no more than twice what is known (a
-/// millisecond more where that is less), and one call weighs a tenth. Of the first ten it is the plain mean: the very first is often like no other,
-/// a probe that is answered at once or one that finds every cache empty.
+/// One step of a robust moving mean of times in ms, after `before` other calls: an outlier counts at most as twice the known mean (or as
+/// a millisecond more, if that is larger), and one call has weight 0.1. Over the first ten calls it is the plain mean: the very first is
+/// often atypical, a probe that is answered at once or one that finds every cache empty.
 #[must_use]
 pub fn follow(known: f64, sample: f64, before: u64) -> f64 {
     if before == 0 || !known.is_finite() {
@@ -67,11 +68,11 @@ pub fn follow(known: f64, sample: f64, before: u64) -> f64 {
     known + 0.1 * (sample - known).min(known.max(LEAST))
 }
 
-/// What was learnt of one place.
+/// The correction learnt for one place.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Residual {
     log: f64,
-    /// The logarithm of the prediction that this is relative to.
+    /// The logarithm of the prediction to which `log` refers.
     base: f64,
     calls: u64,
     error: f64,
@@ -79,21 +80,22 @@ pub struct Residual {
 }
 
 impl Residual {
-    /// Calls took `actual` where `predicted` (uncorrected) was counted with, `calls` of them since the last time.
+    /// Takes an observation into account.
     fn observe(&mut self, sample: &Sample, now: Timestamp, terms: &Terms) {
         let Some(ratio) = sample.ratio() else { return };
         self.log = self.log_at(now, terms);
+        // Of the prediction as it was: the one that this sample corrects would always look better.
+        let error = (self.log - ratio).exp() - 1.0;
         let miss = (ratio - self.log).clamp(-terms.clip, terms.clip);
-        // As many steps of one call each, all towards the same place.
+        // The sum of as many steps of one call each, all towards the same target.
         let share = 1.0 - (1.0 - terms.weight).powf(sample.calls as f64);
         self.log = (self.log + share * miss).clamp(-terms.most.ln(), terms.most.ln());
-        let error = (self.log - ratio).exp() - 1.0;
         self.error += share * (error.abs().min(1.0) - self.error);
         self.calls = self.calls.saturating_add(sample.calls);
         self.seen = now;
     }
 
-    /// Makes it relative to another prediction: what calls are expected to take stays as it is, whatever was measured elsewhere.
+    /// Changes the reference to another prediction: the expectation for this place stays, whatever was measured elsewhere.
     fn rebase(&mut self, predicted: Millis, terms: &Terms) {
         let base = predicted.get().ln();
         if !base.is_finite() {
@@ -111,8 +113,8 @@ impl Residual {
         self.log * 0.5_f64.powf(idle / terms.half_life.get())
     }
 
-    /// By what `predicted` has to be multiplied. What calls are expected to take follows from what they took here: it does not depend on
-    /// what was predicted then, but for the bounds.
+    /// The factor by which `predicted` must be multiplied. The resulting expectation follows from what calls took here and does not
+    /// depend on what was predicted then, except for the bounds.
     #[must_use]
     pub fn factor(&self, predicted: Millis, now: Timestamp, terms: &Terms) -> f64 {
         let mut here = *self;
@@ -120,38 +122,38 @@ impl Residual {
         here.log_at(now, terms).exp()
     }
 
-    /// The prediction that it is relative to now.
+    /// The prediction to which the correction refers.
     #[must_use]
     pub fn base(&self) -> Millis {
         Millis::new(self.base.exp())
     }
 
-    /// The calls that it was learnt from.
+    /// The number of calls from which it was learnt.
     #[must_use]
     pub const fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// The moving mean of how far corrected predictions were off, as a share of what calls took.
+    /// The moving mean of the relative error of corrected predictions, as a share of the actual time, at most 1 per observation.
     #[must_use]
     pub const fn error(&self) -> f64 {
         self.error
     }
 }
 
-/// What was seen of one place.
+/// An observation of one place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// What the plan counts with, uncorrected.
+    /// The uncorrected prediction of the plan.
     pub predicted: Millis,
-    /// What calls took.
+    /// What calls actually took, on average.
     pub actual: Millis,
-    /// So many of them since the last time.
+    /// The number of calls since the last observation.
     pub calls: u64,
 }
 
 impl Sample {
-    /// The logarithm of actual over predicted; nothing where there is none.
+    /// The logarithm of actual over predicted; `None` if it is not defined.
     fn ratio(&self) -> Option<f64> {
         let (predicted, actual) = (self.predicted.get(), self.actual.get());
         let is_one = predicted > 0.0 && actual > 0.0 && self.calls > 0;
@@ -160,18 +162,18 @@ impl Sample {
     }
 }
 
-/// What was learnt of all places: bounded, those that were seen longest ago give way, and none that are seen all the time.
+/// The corrections of all places. The table is bounded: those observed longest ago are removed first, but none observed recently.
 #[derive(Clone, Debug)]
 pub struct Residuals<K> {
     terms: Terms,
     capacity: usize,
     known: BTreeMap<K, Residual>,
-    /// When a place was last refused: at that moment there is no room for others either, and nobody looks for it again.
+    /// When a place was last refused: until later no other can be admitted either, and the search is not repeated.
     full_at: Option<Timestamp>,
 }
 
 impl<K: Ord + Clone> Residuals<K> {
-    /// Keeps up to `capacity` places, at least one.
+    /// A table of up to `capacity` places, at least one.
     #[must_use]
     pub fn new(terms: Terms, capacity: usize) -> Self {
         Self {
@@ -182,7 +184,7 @@ impl<K: Ord + Clone> Residuals<K> {
         }
     }
 
-    /// Takes in what was seen of a place; whether the correction has changed by more than `drift` (a share) with it.
+    /// Takes an observation into account; true if it changes the correction by more than `drift` (a share).
     pub fn observe(&mut self, place: &K, sample: &Sample, now: Timestamp, drift: f64) -> bool {
         if sample.ratio().is_none() {
             return false;
@@ -203,7 +205,7 @@ impl<K: Ord + Clone> Residuals<K> {
         (after / before - 1.0).abs() > drift || (before / after - 1.0).abs() > drift
     }
 
-    /// Lets up to an eighth of all go where there are as many as may be, so that the next ones need not look again; whether there is room then.
+    /// Removes up to an eighth of a full table, so that the next insertions need no search; true if there is room then.
     fn make_room(&mut self, now: Timestamp) -> bool {
         if self.known.len() < self.capacity {
             return true;
@@ -211,7 +213,7 @@ impl<K: Ord + Clone> Residuals<K> {
         if self.full_at == Some(now) {
             return false;
         }
-        // All of a pass are seen at the same time: who is seen in every pass must stay, or all would be learnt anew again and again.
+        // All observations of a pass have the same time: what is observed in every pass must stay, or everything would be learnt anew each time.
         let seen = self.known.values().map(|one| one.seen);
         let mut seen: Vec<Timestamp> = seen
             .filter(|seen| Millis::from(now.since(*seen)) >= LIVELY)
@@ -223,7 +225,7 @@ impl<K: Ord + Clone> Residuals<K> {
         let last = (self.capacity / 8).clamp(1, seen.len()) - 1;
         let (older, oldest, _) = seen.select_nth_unstable(last);
         let oldest = *oldest;
-        // Of those that were seen at the same time only as many as that: after a quiet night that may be all.
+        // Of those with the boundary time only as many as fill the eighth: after a quiet night that may be all.
         let mut equal = 1 + older.iter().filter(|seen| **seen == oldest).count();
         self.known.retain(|_, residual| {
             if residual.seen != oldest || equal == 0 {
@@ -235,7 +237,7 @@ impl<K: Ord + Clone> Residuals<K> {
         true
     }
 
-    /// By what `predicted` has to be multiplied in a place; 1 where nothing is known.
+    /// The factor by which `predicted` must be multiplied for a place; 1 where nothing is known.
     #[must_use]
     pub fn factor(&self, place: &K, predicted: Millis, now: Timestamp) -> f64 {
         self.known
@@ -243,29 +245,29 @@ impl<K: Ord + Clone> Residuals<K> {
             .map_or(1.0, |residual| residual.factor(predicted, now, &self.terms))
     }
 
-    /// What was learnt of a place.
+    /// The correction learnt for a place; `None` if nothing is known.
     #[must_use]
     pub fn get(&self, place: &K) -> Option<&Residual> {
         self.known.get(place)
     }
 
-    /// All places.
+    /// All known places.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &Residual)> {
         self.known.iter()
     }
 
-    /// Forgets places.
+    /// Removes the places that `there` rejects.
     pub fn retain(&mut self, mut there: impl FnMut(&K) -> bool) {
         self.known.retain(|place, _| there(place));
     }
 
-    /// How many places are known.
+    /// The number of known places.
     #[must_use]
     pub fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// Whether nothing is known.
+    /// Whether no place is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
@@ -290,7 +292,7 @@ mod tests {
         }
     }
 
-    /// Of the place that all tests look at.
+    /// The correction of the place that all tests use.
     fn factor(known: &Residuals<u32>, predicted: f64) -> f64 {
         known.factor(&1, Millis::new(predicted), NOW)
     }
@@ -357,7 +359,7 @@ mod tests {
     fn what_was_seen_here_stays_whatever_is_measured_elsewhere() {
         let mut known = table(1);
         known.observe(&1, &sample(10.0, 20.0, 10_000), NOW, 0.1);
-        // Calls elsewhere take four times as long, which is all that has changed.
+        // The measurement elsewhere becomes four times as long; nothing else changes.
         let time = 40.0 * factor(&known, 40.0);
         assert!((time - 20.0).abs() < 0.1, "{time}");
         known.observe(&1, &sample(80.0, 20.0, 10_000), NOW, 0.1);

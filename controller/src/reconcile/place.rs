@@ -1,12 +1,12 @@
-//! What the plans and bindings of all apps should be at one moment: a pure function of the world and of what they were before.
+//! The desired plans and bindings of all apps at one moment: a pure function of the world and of the previous ones.
 //!
 //! Clients that see the clusters alike form a group and share a plan. A plan is made for every configured client location, so that an app
-//! nobody asked for yet is loaded where its first clients will be sent, and for every prefix that asked. With neither there is one
-//! plan for a client nobody knows anything about, and no binding.
+//! that nobody has called yet is loaded where its first clients will be sent, and for every prefix with demand. With neither there is one
+//! plan for a client of whom nothing is known, and no binding.
 //!
-//! Groups of all apps compete for the room of the clusters ([`fdn_scheduling::compete`]): an app's calls are shared out among its groups as
-//! their prefixes have asked lately. Members of a group that were sent to different clusters before (they came from different groups) are
-//! steered apart, so that nobody moves without the gain that a move must have.
+//! Groups of all apps compete for the capacity of the clusters ([`fdn_scheduling::compete`]): an app's calls are divided among its groups
+//! according to the recent demand of their prefixes. Members of a group that were sent to different clusters before (because they came
+//! from different groups) are steered separately, so that nobody moves without the gain that a move requires.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -30,27 +30,27 @@ use super::world::{Asked, Profiles, World};
 use crate::store::binding::BindingRow;
 use crate::store::plan::PlanRow;
 
-/// One plan.
+/// The plan of one group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupPlan {
-    /// Where each stage runs.
+    /// The cluster of each stage.
     pub stages: BTreeMap<StageName, ClusterId>,
-    /// Why; nothing if it is as it was, and so is the explanation that was kept with it.
+    /// The explanation; `None` if the plan is unchanged, so that the stored explanation remains valid.
     pub explanation: Option<PlanExplanation>,
-    /// What a call takes, from the client and back; nothing if no cluster can take it any more and it stays where it was.
+    /// The latency of a call from the client and back; `None` if no cluster can take the group any more and it stays where it was.
     pub latency: Option<Millis>,
 }
 
-/// What an app's plans and bindings should be.
+/// The desired plans and bindings of an app.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placed {
-    /// Plans by group.
+    /// The plans by group name.
     pub plans: BTreeMap<String, GroupPlan>,
-    /// Where each prefix is sent, and for which group that was planned.
+    /// By prefix: the entry cluster, and the name of the plan.
     pub bindings: BTreeMap<ClientPrefix, (ClusterId, String)>,
-    /// Groups that no cluster can take, and why; they stay as they were.
+    /// Why groups could not be placed, one text each; they stay as they were.
     pub unplaced: Vec<String>,
-    /// Clusters that would serve some of its clients better if they were ready to.
+    /// Clusters that would serve some of its clients better once they are ready.
     pub ahead: BTreeSet<ClusterId>,
 }
 
@@ -65,7 +65,7 @@ impl Placed {
     }
 }
 
-/// What an app's plans and bindings were.
+/// The previous plans and bindings of an app.
 #[derive(Clone, Debug, Default)]
 pub struct Before<'a> {
     pub(super) plans: BTreeMap<&'a str, &'a PlanRow>,
@@ -93,25 +93,25 @@ impl<'a> Before<'a> {
         self.plans.keys().copied()
     }
 
-    /// Where a group's stages ran.
+    /// Where a group's stages ran; `None` if it had no plan.
     #[must_use]
     pub fn stages_of(&self, group: &str) -> Option<&'a BTreeMap<StageName, ClusterId>> {
         self.plans.get(group).map(|plan| &plan.stages)
     }
 
-    /// Whether nothing was planned yet.
+    /// Whether there were no plans yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.plans.is_empty()
     }
 
-    /// The name of the plan by which clients are sent: of a prefix, or of the group of those whom nobody knows.
+    /// The name of the plan that clients follow: that of their prefix, or of the group of unknown clients.
     fn plan_name<'b>(&'b self, prefix: Option<&ClientPrefix>, group: &'b str) -> &'b str {
         let plan = prefix.and_then(|prefix| self.plan(*prefix));
         plan.map_or(group, |(_, plan)| plan.group.as_str())
     }
 
-    /// The plan by which a prefix is sent.
+    /// The binding and plan of a prefix, if it had one.
     fn plan(&self, prefix: ClientPrefix) -> Option<(&'a BindingRow, &'a PlanRow)> {
         let binding = self.bindings.get(&prefix)?;
         Some((binding, self.plans.get(binding.group.as_str())?))
@@ -126,7 +126,7 @@ impl<'a> Before<'a> {
             .collect()
     }
 
-    /// Where the stages of a prefix's clients ran, if that is known for each.
+    /// Where the stages of a prefix's clients ran; `None` unless it is known for every stage.
     #[must_use]
     pub fn stages(&self, workflow: &Workflow, prefix: ClientPrefix) -> Option<Vec<ClusterId>> {
         let (binding, plan) = self.plan(prefix)?;
@@ -155,7 +155,7 @@ impl<'a> Before<'a> {
             .any(|(name, plan)| same(name) && plan.stages == *stages)
     }
 
-    /// The same for the clients nobody knows anything about.
+    /// As [`Self::stages`], for clients of whom nothing is known.
     fn stages_of_group(&self, workflow: &Workflow, group: &str) -> Option<Vec<ClusterId>> {
         let plan = self.plans.get(group)?;
         workflow
@@ -166,52 +166,52 @@ impl<'a> Before<'a> {
     }
 }
 
-/// The client nobody knows anything about.
+/// The address that stands for a client of whom nothing is known.
 const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// An app as it is to be planned.
+/// An app to be planned.
 pub struct Planning<'a> {
-    /// What it runs.
+    /// The workflow that it runs.
     pub workflow: &'a Workflow,
-    /// What is known of running that.
+    /// The run-time profiles of its stages.
     pub profiles: &'a Profiles,
     /// Where its stages can run.
     pub serving: &'a Serving,
-    /// By what run times differ from work over speed.
+    /// The corrections of run times.
     pub factors: &'a Factors,
-    /// Groups that were moved for a gain lately.
+    /// Groups that were moved for a gain recently.
     pub dwelling: Option<&'a Moved>,
     /// Its plans that were made for a failover.
     pub failovers: Option<&'a reason::OfApp>,
-    /// What was.
+    /// The previous plans and bindings.
     pub before: &'a Before<'a>,
-    /// Prefixes that asked.
+    /// The prefixes with demand.
     pub demand: Wanted,
-    /// Calls of all its clients.
+    /// The call rate of all its clients.
     pub rate: Rate,
-    /// Whether its plans stay as they are: then only what it asks for counts.
+    /// Whether its plans stay as they are; then only its load counts.
     pub fixed: bool,
 }
 
-/// What was planned for the whole network.
+/// The desired plans of the whole network.
 #[derive(Debug, Default)]
 pub struct PlacedAll {
-    /// App by app, as they were given; nothing for those that stay.
+    /// By app, in the given order; `None` for those that stay as they are.
     pub apps: Vec<Option<Placed>>,
-    /// What is asked of each cluster now.
+    /// The load and memory need of each cluster under the plans.
     pub asked: BTreeMap<ClusterId, Asked>,
-    /// Groups that no cluster can take.
+    /// The number of groups that no cluster can take.
     pub unplaced: usize,
-    /// Groups that would move for a gain but for the bound on moves.
+    /// The number of groups whose move for a gain was deferred by the bound on moves.
     pub deferred: usize,
-    /// Groups that move for a gain: the app by its number, their name, and the cluster of their entry.
+    /// The groups that move for a gain: index of the app, name, and entry cluster.
     pub gained: Vec<(usize, String, ClusterId)>,
 }
 
-/// Clients of one app that share a past and a view of the clusters.
+/// Clients of one app with the same previous clusters and the same group.
 struct Crowd<'a> {
     app: usize,
-    /// Nothing but for the client nobody knows.
+    /// The number of their group.
     group: usize,
     dag: &'a Dag,
     members: Vec<ClientPrefix>,
@@ -238,10 +238,10 @@ impl Crowd<'_> {
     }
 }
 
-/// Plans all apps, each with `limit` bindings at most; `moves` bounds what is moved for gain. What was read and decided is put on the `tape`.
+/// Plans all apps, each with at most `limit` bindings; `moves` bounds the moves for a gain. Inputs and decisions are recorded on the `tape`.
 ///
 /// # Errors
-/// When a profile or a distance is no length of time.
+/// When a profile's time or a distance is negative or not finite.
 pub fn place_all(
     world: &World,
     apps: &[Planning<'_>],
@@ -280,10 +280,10 @@ pub fn place_all(
     Ok(placed)
 }
 
-/// Plans one app that nobody else competes with.
+/// Plans a single app, with no others competing.
 ///
 /// # Errors
-/// When a profile or a distance is no length of time.
+/// When a profile's time or a distance is negative or not finite.
 pub fn place(
     world: &World,
     workflow: &Workflow,
@@ -308,7 +308,7 @@ pub fn place(
     Ok(all.apps.pop().flatten().unwrap_or_default())
 }
 
-/// An app's clients, by their view and past, in the order of these.
+/// An app's clients by group and previous clusters, in this order.
 fn crowds_of<'a>(
     world: &World,
     groups: &Groups,
@@ -319,6 +319,7 @@ fn crowds_of<'a>(
 ) -> Vec<Crowd<'a>> {
     let weights: BTreeMap<ClientPrefix, f64> = app.demand.all.iter().copied().collect();
     let whole: f64 = chosen.iter().filter_map(|prefix| weights.get(prefix)).sum();
+    let known = chosen.len();
     let indices = |stages: Vec<ClusterId>| -> Vec<ClusterIndex> {
         stages.iter().map(|id| world.index_of(id)).collect()
     };
@@ -351,7 +352,13 @@ fn crowds_of<'a>(
                 .iter()
                 .filter_map(|prefix| weights.get(prefix))
                 .sum();
-            let share = if whole > 0.0 { part / whole } else { 0.0 };
+            let share = match known {
+                // Calls of clients whose prefix is not known.
+                0 => 1.0,
+                _ if whole > 0.0 => part / whole,
+                // Nobody has asked DNS lately: prefixes count alike.
+                known => members.len() as f64 / known as f64,
+            };
             Crowd {
                 app: at,
                 group,
@@ -368,7 +375,7 @@ fn crowds_of<'a>(
         .collect()
 }
 
-/// Whether a group was moved to where it is for a gain just now.
+/// Whether a group was moved to its present cluster for a gain so recently that it must dwell.
 fn dwells(app: &Planning<'_>, group: &str, cluster: Option<&ClusterId>) -> bool {
     let (Some(moved), Some(cluster)) = (app.dwelling, cluster) else {
         return false;
@@ -437,7 +444,7 @@ fn compete(
             app.ahead = best.filter_map(|c| world.name_of(c).cloned()).collect();
         }
     }
-    // In the order of groups, and not of turns: names must not depend on who asks for most.
+    // In the order of groups, not of turns: names must not depend on the load.
     for (crowd, decision) in free.iter().zip(decisions) {
         let group = groups.get(crowd.group);
         if let (Some(decision), Some(app)) = (decision, &mut placed.apps[crowd.app]) {
@@ -447,11 +454,11 @@ fn compete(
     Ok(())
 }
 
-/// What was decided for a crowd.
+/// The decision about a set of clients.
 enum Decided {
     /// Where its stages run, and why.
     Placed(GroupPlan),
-    /// No cluster can take it, and what keeps it out.
+    /// No cluster can take it, for this reason.
     Unplaced(String),
 }
 
@@ -470,7 +477,7 @@ fn decided(
     };
     let explain = || {
         let previous = crowd.previous.as_deref().map(names);
-        // A past with a cluster that is gone has no names for all; what is said then is as of the first time.
+        // A previous placement with a deleted cluster cannot be named completely; the explanation is then that of a first placement.
         let previous = previous.filter(|names| names.len() == crowd.dag.given());
         world.explain(problem, &group.key, app.serving, previous.as_deref())
     };
@@ -522,7 +529,7 @@ impl Placed {
         }
     }
 
-    /// The stage map of each cluster that clients are sent to; of several the first.
+    /// By entry cluster, the stage map of its plan; the first one if there are several plans.
     #[must_use]
     pub fn stage_maps(
         &self,
@@ -539,7 +546,7 @@ impl Placed {
         maps
     }
 
-    /// Adds a plan under its group's name; a second, different one of the same group under a numbered name.
+    /// Adds a plan under its group's name; a second, different plan of the same group gets a numbered name.
     fn add_plan(&mut self, plain: &str, plan: GroupPlan) -> String {
         let mut name = plain.to_owned();
         let mut number = 1;

@@ -1,16 +1,16 @@
-//! How much memory of each cluster the plans need.
+//! How much memory of each cluster the planned placements need.
 //!
-//! **Model.** Calls that come `lambda` times a second and take `S` in the mean keep `L = lambda S` of them running on average (Little's law). Who holds memory
-//! decides how much that makes, in multiples of what one container holds:
+//! **Model.** Calls that arrive `lambda` times a second and take `S` on average keep `L = lambda S` of them running (Little's law). How
+//! many containers hold memory for them depends on the runtime:
 //!
-//! - calls, while they run ([`Holding::Calls`]): `L / 0.95`. Many functions share what a cluster has, so that means add up; beyond [`FULL`] of it
-//!   calls would wait without end.
-//! - instances that stay, for `c` calls at once each ([`Holding::Instances`]): `ceil((L + sqrt L) / c)`, what the nodes' autoscaler
-//!   asks for ([`crate::scale`], the square-root rule), and one at least for any call at all.
+//! - containers that live as long as a call ([`Holding::Calls`]): `L / 0.95`. Many functions share a cluster's memory, so means add up;
+//!   beyond [`FULL`] of it waits would be unbounded.
+//! - instances that stay, for `c` concurrent calls each ([`Holding::Instances`]): `ceil((L + sqrt L) / c)`, the number that the nodes' autoscaler
+//!   aims at ([`crate::scale`], the square-root staffing rule), and at least one if there are any calls.
 //!
-//! Client groups of one app share its instances where they meet, so `L` is that of all of them: a second group may need no further instance.
+//! Client groups of one app share its instances in a cluster, so `L` is that of all of them: a second group may need no further instance.
 //!
-//! **Invariant.** What is needed of a cluster is the sum over all tasks of all apps, whatever the order in which groups came and went.
+//! **Invariant.** The memory needed of a cluster is the sum over all tasks of all apps, whatever the order in which groups came and went.
 
 use fdn_core::{MebiBytes, MilliCpu, Millis, Resources};
 
@@ -18,13 +18,13 @@ use super::{FULL, Offer, Rate};
 use crate::dag::{Holding, TaskIndex};
 use crate::place::{Cluster, ClusterIndex, Memory};
 
-/// What rounding errors may add without asking for an instance more.
+/// Tolerance by which rounding errors may exceed a whole number of instances without adding one.
 const EPSILON: f64 = 1e-6;
-/// Less than one call of a millisecond in ten days is none: it is what rounding leaves behind where others went.
+/// Loads up to this, in erlangs, count as none (one call of a millisecond in ten days): they are the rounding error left after groups have gone.
 const NONE: f64 = 1e-9;
 
-/// How many containers hold memory for calls that come at `rate` and each run for `time`; a fraction where that is a mean over time. None for
-/// what never ends: it cannot run there.
+/// How many containers hold memory for calls that arrive at `rate` and run for `time` each; a fraction where it is a mean over time. Zero
+/// for an infinite `time`: such a task cannot run there.
 #[must_use]
 pub fn containers(rate: Rate, time: Millis, holding: Holding) -> f64 {
     if time.is_finite() {
@@ -49,27 +49,27 @@ fn of_erlangs(erlangs: f64, holding: Holding) -> f64 {
     }
 }
 
-/// What the groups of one app ask of one cluster for one task.
+/// The load of the groups of one app on one cluster with one task.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
     erlangs: f64,
     offers: u32,
-    /// How many containers that makes.
+    /// The number of containers for that load.
     count: f64,
 }
 
-/// What is needed of each cluster, by what it is made of.
+/// The memory needed of each cluster, with the loads that make it up.
 #[derive(Debug)]
 pub(super) struct Ledger {
     clusters: usize,
-    /// By app: where its cells begin, task by task and in these cluster by cluster.
+    /// By app: the index of its first cell; cells are ordered by task, then by cluster. `None` for an app without a load so far.
     apps: Vec<Option<usize>>,
     cells: Vec<Cell>,
     needed: Vec<Memory>,
 }
 
 impl Ledger {
-    /// Nothing is needed of so many clusters.
+    /// No memory needed of any of `clusters` clusters.
     pub(super) fn new(clusters: usize) -> Self {
         Self {
             clusters,
@@ -79,12 +79,12 @@ impl Ledger {
         }
     }
 
-    /// What is needed of each cluster.
+    /// The memory needed of each cluster.
     pub(super) fn needed(&self) -> &[Memory] {
         &self.needed
     }
 
-    /// An offer's tasks come to these clusters.
+    /// Adds an offer's tasks to the given clusters, by task.
     pub(super) fn put(&mut self, offer: &Offer<'_>, places: &[ClusterIndex], clusters: &[Cluster]) {
         self.change(offer, places, clusters, |cell, erlangs| {
             cell.erlangs += erlangs;
@@ -92,7 +92,7 @@ impl Ledger {
         });
     }
 
-    /// They leave.
+    /// Reverts [`Ledger::put`].
     pub(super) fn take(
         &mut self,
         offer: &Offer<'_>,
@@ -101,7 +101,7 @@ impl Ledger {
     ) {
         self.change(offer, places, clusters, |cell, erlangs| {
             cell.offers = cell.offers.saturating_sub(1);
-            // Where nobody is left nothing is, whatever rounding has left behind.
+            // The last group's departure clears what rounding has left.
             cell.erlangs = if cell.offers == 0 {
                 0.0
             } else {
@@ -119,8 +119,7 @@ impl Ledger {
     ) {
         let first = self.first(offer);
         for (task, place) in (0..offer.dag.given()).zip(places) {
-            let cluster = clusters.get(place.get());
-            let Some(demand) = cluster.and_then(|cluster| Demand::of(offer, task, cluster)) else {
+            let Some(demand) = Demand::of(offer, task, place.get(), clusters) else {
                 continue;
             };
             let cell = &mut self.cells[first + task * self.clusters + place.get()];
@@ -132,7 +131,7 @@ impl Ledger {
         }
     }
 
-    /// Where the cells of an offer's app begin.
+    /// The index of the first cell of an offer's app; adds its cells if it has none.
     fn first(&mut self, offer: &Offer<'_>) -> usize {
         if self.apps.len() <= offer.app {
             self.apps.resize(offer.app + 1, None);
@@ -145,7 +144,7 @@ impl Ledger {
         })
     }
 
-    /// What the tasks of an offer's app hold where the offer's are, in whole containers.
+    /// The resources that the offer's app holds on the offer's clusters, in whole containers, as (cluster, resources) by task.
     pub(super) fn held(
         &self,
         offer: &Offer<'_>,
@@ -164,7 +163,7 @@ impl Ledger {
         held.collect()
     }
 
-    /// What a task needs of a cluster beside what is needed there already, if it keeps so many containers busy on average.
+    /// The additional memory that a task with this demand would need on cluster `at`.
     pub(super) fn more(&self, (app, task): (usize, usize), at: usize, demand: &Demand) -> Memory {
         let first = self.apps.get(app).copied().flatten();
         let cell = first.map_or_else(Cell::default, |first| {
@@ -175,7 +174,7 @@ impl Ledger {
     }
 }
 
-/// So many times these resources.
+/// A resource vector multiplied by `count`.
 fn times(demand: &Resources, count: u64) -> Resources {
     Resources {
         cpu_milli: MilliCpu(demand.cpu_milli.get().saturating_mul(count)),
@@ -184,20 +183,27 @@ fn times(demand: &Resources, count: u64) -> Resources {
     }
 }
 
-/// What a task of an offer asks of a cluster.
+/// The demand of one of an offer's tasks on a cluster.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demand {
     erlangs: f64,
     holding: Holding,
-    /// What one container holds.
+    /// The memory of one container.
     each: Memory,
 }
 
 impl Demand {
-    /// Nothing where it would never end, since that could never be taken back.
-    pub(super) fn of(offer: &Offer<'_>, task: usize, cluster: &Cluster) -> Option<Self> {
+    /// `None` where the task would never end, since an infinite load could not be subtracted again.
+    pub(super) fn of(
+        offer: &Offer<'_>,
+        task: usize,
+        at: usize,
+        clusters: &[Cluster],
+    ) -> Option<Self> {
+        let factor = offer.factor(task, at, clusters.len());
         let task = offer.dag.task(TaskIndex::new(task));
-        let time = cluster.speed.time(task.mean());
+        // The same time as the load is counted with.
+        let time = clusters.get(at)?.speed.time(task.mean()) * factor;
         time.is_finite().then(|| Self {
             erlangs: offer.rate.erlangs(time),
             holding: task.holding,
@@ -280,7 +286,7 @@ mod tests {
         ledger.put(&one, &here, &clusters);
         assert_eq!(ledger.needed()[0].main, 512.0);
         let more = |offer: &Offer<'_>, at: usize| {
-            let demand = Demand::of(offer, 0, &clusters[at]).expect("it ends");
+            let demand = Demand::of(offer, 0, at, &clusters).expect("it ends");
             ledger.more((offer.app, 0), at, &demand).main
         };
         assert_eq!(more(&one, 0), 0.0, "L = 4 of ten seats");
@@ -292,6 +298,26 @@ mod tests {
         ledger.take(&one, &here, &clusters);
         assert_eq!(ledger.needed()[0].main, 512.0);
         ledger.take(&other, &here, &clusters);
+        assert_eq!(ledger.needed(), [Memory::default(); 2]);
+    }
+
+    #[test]
+    fn a_place_that_is_slower_than_its_speed_says_needs_more() {
+        let (dag, clusters) = (dag(seats(10), 512), clusters(&[1.0, 1.0]));
+        let slow = Offer {
+            factors: Some(&[10.0, 1.0]),
+            ..offer(3, &dag, 20.0)
+        };
+        let mut ledger = Ledger::new(2);
+        let more = |ledger: &Ledger, at: usize| {
+            let demand = Demand::of(&slow, 0, at, &clusters).expect("it ends");
+            ledger.more((slow.app, 0), at, &demand).main
+        };
+        // L = 20 and 2, of ten seats each.
+        assert_eq!((more(&ledger, 0), more(&ledger, 1)), (3.0 * 512.0, 512.0));
+        ledger.put(&slow, &[ClusterIndex::new(0)], &clusters);
+        assert_eq!(ledger.needed()[0].main, 3.0 * 512.0);
+        ledger.take(&slow, &[ClusterIndex::new(0)], &clusters);
         assert_eq!(ledger.needed(), [Memory::default(); 2]);
     }
 

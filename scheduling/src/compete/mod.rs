@@ -1,36 +1,36 @@
-//! Client groups of all apps compete for the room of the clusters.
+//! Client groups of all apps compete for the capacity of the clusters.
 //!
-//! **Problem.** Each group would have the cluster that is best for it alone; together they fill the best one and wait there. What a group
-//! takes away from others is its work: its rate of calls times their run time. So every group is planned against what all others already
-//! ask of each cluster.
+//! **Problem.** Each group would choose the cluster that is best for it alone; together they fill the best one and wait there. What a group
+//! takes away from others is its offered load: its call rate times the run time. So every group is planned against the load that all others
+//! put on each cluster.
 //!
-//! **Way.** What groups ask for where they are now is added up ([`Load`]). Then each has its turn, those with the most work first, since
-//! the room for them is hardest to find: its own part is taken out, Heu-Orche places its workflow with run times that contain the mean wait it
-//! would meet in each cluster if it came there whole and its toll, which is what it would make the others wait ([`Load::toll`]), and it stays where it was unless the gain passes the margin ([`crate::steer`]), the old
-//! place cannot serve it any more, or it has no place yet. What users may be moved at once is bounded ([`Moves`]). Its part is added
-//! where it is now. That is a best response of each group to all others, repeated with every plan. With the toll each move for a gain makes the
-//! time of all calls together shorter, by the model, so it comes to rest, and leaving all in place is never better; without it groups crowd
-//! the cluster that is best for each.
+//! **Method.** The loads of all groups where they are now are added up ([`Load`]). Then each group has its turn, in descending order of load, since
+//! capacity for the largest is hardest to find. Its own load is taken out, and Heu-Orche places its workflow; run times contain the mean wait that
+//! it would meet in each cluster if all of it came there, and the congestion toll, which is the wait it would add for the others ([`Load::toll`]).
+//! It stays where it was unless the gain exceeds the margin ([`crate::steer`]), the old cluster can no longer serve it, or it has none
+//! yet. How many users may be moved at once is bounded ([`Moves`]). Its load is then added where it is now. This is a best response of each
+//! group to all others, repeated in every pass. With the toll, each move for a gain shortens the total time of all calls, by the model, so
+//! the process converges, and leaving everything in place is never better; without it groups crowd the cluster that is best for each alone.
 //!
-//! **Typical and mean.** What a call of one group takes is what calls typically take; what it keeps others from is the mean. Where one call in a
-//! hundred takes long the two are far apart, and a cluster that looks half empty by typical run times is full. So load is counted with means
-//! ([`crate::dag::Task::mean`]), and latency with typical times and the mean wait that the load makes.
+//! **Typical and mean.** The latency of a call is judged by typical run times; what a group takes away from others is determined by the mean. Where
+//! one call in a hundred takes long, the two differ widely, and a cluster that looks half empty by typical run times is full. So load is
+//! counted with means ([`crate::dag::Task::mean`]), and latency with typical times plus the mean wait that the load causes.
 //!
-//! **Memory.** Calls need instances, and these need memory ([`containers`]). What the plans need of a cluster's memory is at most what its nodes
-//! have. Nobody is driven out by somebody who comes: a group that comes to a cluster must fit beside all that are there or were there and have
-//! not had their turn, one that stays only beside those that had theirs. So where calls have grown beyond the memory, the groups with the
-//! least work move, and no more of them than must. A move for the gain must leave the margin free, lest a group come and go with each
-//! change of its rate. A group that fits nowhere stays where it was, and that is said ([`Verdict::Unplaced`]). Who stays is not kept out by what its
-//! own instances hold: what the plans have its app hold there counts as free for it.
+//! **Memory.** Calls need instances, and instances need memory ([`containers`]). The plans use at most the memory that a cluster's nodes have.
+//! A newcomer displaces nobody: a group that moves to a cluster must fit beside all groups that are there, or were there and have
+//! not had their turn; one that stays must fit only beside those that had theirs. So where demand has outgrown the memory, the groups with the
+//! least load move, and no more of them than necessary. A move for a gain must also leave the margin free, lest a group move back and
+//! forth with each change of its rate. A group that fits nowhere stays where it was and is reported as [`Verdict::Unplaced`]. A group that
+//! stays is not excluded by its own instances: what the plans have its app hold there counts as free for it.
 //!
 //! **Source.** Heu-Orche (see [`crate::place`]); congestion games: Rosenthal, International Journal of Game Theory 2, 1973.
 //!
 //! **Complexity.** One Heu-Orche and one evaluation for each group: O(n(m + |E|)) with n clusters and m stages; no memory is taken for a group
 //! that stays, once buffers have grown.
 //!
-//! **Invariants.** Every group with a cluster that can take it has one; what placed groups need of a cluster's memory is at most what there is;
-//! where memory is ample nothing depends on it; a group moves for a gain above the margin or because it must; what
-//! moved for gain never costs more than the bucket allows; the same input gives the same output.
+//! **Invariants.** Every group has a cluster if some cluster can take it; the placed groups need at most the memory that a cluster has;
+//! where memory is ample it has no influence; a group moves for a gain above the margin or because it must;
+//! moves for a gain never cost more than the bucket allows; the same input gives the same output.
 
 mod appraise;
 mod load;
@@ -55,72 +55,73 @@ use crate::place::{
 use crate::steer::{Margin, justifies};
 use memory::{Demand, Ledger};
 
-/// The client group of an app, and what it asks for.
+/// The demand of one client group of an app.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer<'a> {
-    /// Groups of one app have its number and share its instances; numbers are small, since tables are as long as the largest.
+    /// The app's number: groups of one app share it, and its instances. Numbers should be dense, since tables are as long as the largest.
     pub app: usize,
-    /// What one call runs; the same for all groups of an app.
+    /// The workflow that each call runs; the same for all groups of an app.
     pub dag: &'a Dag,
-    /// How far its clients are from each cluster, one way.
+    /// By cluster: the one-way latency from the group's clients.
     pub distance: &'a [Millis],
-    /// How often they call.
+    /// The group's call rate.
     pub rate: Rate,
-    /// The cluster of each given task so far; one that is no longer there has an index beyond all.
+    /// The present cluster of each task as given to the DAG; `None` for a group not placed yet. A cluster that no longer exists has
+    /// an out-of-range index.
     pub before: Option<&'a [ClusterIndex]>,
-    /// What keeps tasks out of clusters, if anything does.
+    /// Hard constraints of tasks and clusters; `None` if there are none.
     pub bars: Option<&'a Bars>,
-    /// By what run times differ from work over speed, task by task and in these cluster by cluster; nothing where they do not.
+    /// By task, then by cluster: the ratio of the measured run time to work over speed; `None` if all are 1.
     pub factors: Option<&'a [f64]>,
-    /// Whether its clients were moved for a gain so lately that they stay for now, unless they must leave.
+    /// Whether the group was moved for a gain so recently that it stays for now, unless it must leave (minimum dwell time).
     pub dwells: bool,
 }
 
 impl Offer<'_> {
-    /// By what the run time of a task differs from work over speed.
+    /// The ratio of a task's run time to work over speed; 1 where none is given.
     fn factor(&self, task: usize, at: usize, clusters: usize) -> f64 {
         let factors = self.factors.unwrap_or_default();
         factors.get(task * clusters + at).copied().unwrap_or(1.0)
     }
 
-    /// The share of a cluster's slots that is open to a task.
+    /// The share of a cluster's slots open to a task, from 0 to 1.
     fn share(&self, task: usize, at: usize) -> f64 {
         self.bars.map_or(1.0, |bars| bars.share(task, at))
     }
 }
 
-/// By what is decided.
+/// The parameters of the decision.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
-    /// The gain that a move must have.
+    /// The relative gain that a move must exceed.
     pub margin: Margin,
-    /// Readings of Heu-Orche.
+    /// The options of Heu-Orche.
     pub options: Options,
-    /// How long an overfull cluster is taken to stay so.
+    /// How long an overload is assumed to last.
     pub horizon: Millis,
 }
 
-/// What became of a group, and why.
+/// The decision about a group, with its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It had no place.
+    /// It had no cluster and gets one.
     First,
-    /// It stays: nothing else is better.
+    /// It stays: no other placement is better.
     StillBest,
-    /// It stays: something else is better, but not by enough.
+    /// It stays: another placement is better, but not by more than the margin.
     WithinMargin,
-    /// It moves for the gain.
+    /// It moves for a gain.
     Better,
-    /// It would move for the gain, but enough others have, or it has itself lately; it is asked again next time.
+    /// It would move for a gain, but the bound on moves is reached or its dwell time not over; it is considered again in the next pass.
     Deferred,
-    /// It moves because the old place cannot take it.
+    /// It moves because its old cluster cannot take it any more, for this reason.
     Failed(Exclusion),
-    /// No cluster can take it.
+    /// No cluster can take it; it stays where it was, if anywhere.
     Unplaced,
 }
 
 impl Verdict {
-    /// Whether users are sent elsewhere than before.
+    /// Whether the group's users are sent to new clusters.
     #[must_use]
     pub const fn moves(self) -> bool {
         match self {
@@ -130,36 +131,36 @@ impl Verdict {
     }
 }
 
-/// What was decided for one offer.
+/// The decision about one offer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Why.
+    /// What was decided, and why.
     pub verdict: Verdict,
-    /// The cluster of each given task; empty if no cluster can take it.
+    /// The cluster of each task as given to the DAG; empty if no cluster can take the offer.
     pub clusters: Vec<ClusterIndex>,
-    /// What a call takes there, the expected waits included, and no toll; of one that is deferred, where it still is.
+    /// The latency of a call there, including expected waits but no toll; for a deferred offer, at its present clusters. Infinite if unplaced.
     pub latency: Millis,
 }
 
-/// A competition: the clusters, and what is asked of each.
+/// The state of a pass: the clusters, and the load and memory need of each.
 #[derive(Debug)]
 pub struct Competition<'a> {
     clusters: Vec<Cluster>,
     network: &'a Network,
     terms: Terms,
     loads: Vec<Load>,
-    /// Of it, what tasks ask for that find only a part of the cluster open: few nodes have what they need, and these are taken for the same ones.
+    /// The part of `loads` from tasks that can use only a share of a cluster's slots. All these shares are assumed to be the same nodes.
     narrow: Vec<Load>,
-    /// The memory that everybody needs who is somewhere.
+    /// The memory needed by all offers that are placed somewhere.
     all: Ledger,
-    /// Of these, those that had their turn or have none.
+    /// The part of `all` needed by offers that had their turn or get none.
     decided: Ledger,
     placer: HeuOrche,
-    /// What decides about the offer: its times and its tolls.
+    /// The placement costs of the current offer: run times, expected waits and tolls.
     costs: Costs,
-    /// Run times with the waits that it would meet.
+    /// The run times and expected waits, without tolls.
     times: Costs,
-    /// The mean run time of a task of the offer in each cluster.
+    /// The mean service time of the current offer's tasks on each cluster.
     means: Vec<Millis>,
     rooms: Rooms,
     best: Plan,
@@ -167,7 +168,7 @@ pub struct Competition<'a> {
 }
 
 impl<'a> Competition<'a> {
-    /// Among `clusters`, joined by `network`.
+    /// A competition for `clusters`, joined by `network`, without any load.
     #[must_use]
     pub fn new(clusters: &[Cluster], network: &'a Network, terms: Terms) -> Self {
         Self {
@@ -188,25 +189,25 @@ impl<'a> Competition<'a> {
         }
     }
 
-    /// What is asked of each cluster.
+    /// The offered load of each cluster.
     #[must_use]
     pub fn loads(&self) -> &[Load] {
         &self.loads
     }
 
-    /// What is needed of each cluster's memory.
+    /// The memory needed of each cluster.
     #[must_use]
     pub fn needed(&self) -> &[Memory] {
         self.all.needed()
     }
 
-    /// Adds what an offer asks for where its tasks are, and has no turn.
+    /// Adds the load of an offer that stays on these clusters and gets no turn.
     pub fn settle(&mut self, offer: &Offer<'_>, clusters: &[ClusterIndex]) {
         self.come(offer, clusters);
         self.decided.put(offer, clusters, &self.clusters);
     }
 
-    /// Takes that back.
+    /// Reverts [`Competition::settle`].
     pub fn leave(&mut self, offer: &Offer<'_>, clusters: &[ClusterIndex]) {
         self.go(offer, clusters);
         self.decided.take(offer, clusters, &self.clusters);
@@ -234,7 +235,7 @@ impl<'a> Competition<'a> {
                 let mean = offer.dag.task(TaskIndex::new(task)).mean();
                 let factor = offer.factor(task, at, self.clusters.len());
                 let time = self.clusters[at].speed.time(mean) * factor;
-                // A cluster that runs nothing is asked for nothing: infinite times would never be taken back.
+                // A cluster that runs nothing gets no load: an infinite load could never be subtracted again.
                 if time.is_finite() {
                     change(load, offer.rate, time);
                     if offer.share(task, at) < 1.0 {
@@ -245,11 +246,11 @@ impl<'a> Competition<'a> {
         }
     }
 
-    /// Every offer has its turn, those with the most work first, ties in their order. `decided` hears of each with the problem as it was
-    /// decided, in the order of the turns.
+    /// Gives each offer its turn, in descending order of load at speed 1, ties by position. `decided` is called in the order of the
+    /// turns, with the offer's position, the problem that was solved and the outcome.
     ///
     /// # Errors
-    /// When an offer's parts do not fit the clusters.
+    /// When an offer's tables do not match its tasks or the clusters.
     pub fn run(
         &mut self,
         offers: &[Offer<'_>],
@@ -275,7 +276,7 @@ impl<'a> Competition<'a> {
         Ok(())
     }
 
-    /// A job of so many tasks uses no more than so many slots, those that are free first.
+    /// Limits each cluster to `tasks` slots, those that are free first: a job of that many tasks uses no more.
     fn shorten(&mut self, tasks: usize) {
         for cluster in &mut self.clusters {
             if cluster.slots.len() > tasks {
@@ -304,7 +305,7 @@ impl<'a> Competition<'a> {
         });
         self.clusters = clusters;
         let outcome = outcome?;
-        // Whom no cluster can take stays where it was, and takes there what it takes.
+        // An offer that no cluster can take stays where it was and keeps its load there.
         let there = if outcome.verdict == Verdict::Unplaced {
             before
         } else {
@@ -315,8 +316,8 @@ impl<'a> Competition<'a> {
         Ok(())
     }
 
-    /// What the offer's tasks need of each cluster, and what is left there: for those that stay beside those that had their turn, for those that
-    /// come beside all.
+    /// The memory that the offer's tasks need of each cluster, and what is left there: beside the offers that had their turn on its
+    /// present clusters, beside all offers elsewhere.
     fn fill_rooms(&mut self, offer: &Offer<'_>, before: &[ClusterIndex]) {
         let Self {
             clusters,
@@ -326,7 +327,7 @@ impl<'a> Competition<'a> {
             ..
         } = self;
         let more = |ledger: &Ledger, task: usize, at: usize| {
-            let demand = Demand::of(offer, task, &clusters[at]);
+            let demand = Demand::of(offer, task, at, clusters);
             demand.map_or_else(Memory::default, |demand| {
                 ledger.more((offer.app, task), at, &demand)
             })
@@ -339,13 +340,13 @@ impl<'a> Competition<'a> {
                 if stays(task, at) {
                     return alone;
                 }
-                // Who shares an instance with somebody who may have to leave must be able to have it alone.
+                // Another group with which it would share an instance may have to leave, so its need alone must fit as well.
                 let need = alone.max(more(all, task, at));
                 if !is_in(before, at) {
                     return need;
                 }
-                // Where another of its tasks was, less counts as needed than there is for one that comes, and that other one may take more
-                // beside all than it does alone.
+                // Where another of its tasks was, what is left is counted beside the decided offers only, which is more than for a newcomer;
+                // and that other task may need more beside all offers than it does alone. Both differences are added to the need.
                 let others = (0..offer.dag.given()).filter(|other| stays(*other, at));
                 let rest = all.needed()[at] - decided.needed()[at];
                 need.beside(others.fold(rest, |rest, other| {
@@ -360,7 +361,7 @@ impl<'a> Competition<'a> {
         );
     }
 
-    /// Run times with the waits that the offer would meet, if all of it came there, and the same with its tolls.
+    /// Run times plus the waits that the offer would meet if all of it came there, without and with tolls.
     fn fill_costs(&mut self, offer: &Offer<'_>) {
         let Self {
             clusters,
@@ -377,7 +378,7 @@ impl<'a> Competition<'a> {
         let task_of = |task: usize| offer.dag.task(TaskIndex::new(task));
         let count = clusters.len();
         means.clear();
-        // Each of its tasks adds its own part; the mean of them, as often as there are, each as long as it takes there.
+        // Each task loads the cluster with its own run time; the queue is modelled with as many runs per call, each of the mean run time.
         means.extend(clusters.iter().enumerate().map(|(at, cluster)| {
             let sum = match offer.factors {
                 None => cluster.speed.time(whole),
@@ -480,14 +481,15 @@ impl<'a> Competition<'a> {
         Ok(problem.with_options(self.terms.options))
     }
 
-    /// What a call takes, tolls left out.
+    /// The latency of a call on these clusters, without tolls.
     fn felt(&mut self, problem: &Problem<'_>, clusters: &[ClusterIndex]) -> Millis {
         let assigned = |task: TaskIndex| clusters.get(task.get()).copied();
         let served = self.placer.evaluate_into(problem, assigned, &mut self.old);
         served.map_or(Millis::INFINITY, |()| self.old.latency())
     }
 
-    /// What becomes of an offer, by whether it can stay where it is, if it is somewhere, and whether there is a place for it.
+    /// Decides about an offer: `stays` says whether it can remain where it is (`None` if it is nowhere), `placed` whether the placer
+    /// found clusters.
     fn judge(
         &self,
         offer: &Offer<'_>,
@@ -538,12 +540,13 @@ impl<'a> Competition<'a> {
     }
 }
 
-/// Whether a cluster is among these.
+/// Whether `clusters` contains the cluster `at`.
 fn is_in(clusters: &[ClusterIndex], at: usize) -> bool {
     clusters.iter().any(|cluster| cluster.get() == at)
 }
 
-/// Does something while what an app holds of clusters counts as free: who is there is not kept out by its own instances.
+/// Calls `act` with the app's own holdings counted as free, so that no group is excluded by the instances of its own app; restores the
+/// clusters after.
 fn with_back<T>(
     clusters: &mut [Cluster],
     held: &[(usize, Resources)],
@@ -556,21 +559,21 @@ fn with_back<T>(
         cluster.give_back(held);
     }
     let result = act(clusters);
-    // One that stands there twice has its first values back last.
+    // In reverse, so that a cluster that occurs twice ends with its original values.
     for (at, free, largest) in kept.into_iter().rev() {
         (clusters[at].free, clusters[at].largest) = (free, largest);
     }
     result
 }
 
-/// The mean work of one call at speed 1.
+/// The mean work of one call, in ms at speed 1, summed over its tasks.
 fn whole(dag: &Dag) -> Millis {
     (0..dag.given()).fold(Millis::ZERO, |sum, task| {
         sum + dag.task(TaskIndex::new(task)).mean()
     })
 }
 
-/// What a group asks for at speed 1, in erlangs.
+/// A group's offered load at speed 1, in erlangs.
 fn work(offer: &Offer<'_>) -> f64 {
     offer.rate.erlangs(whole(offer.dag))
 }
