@@ -214,6 +214,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn names_of_the_release_before_are_taken() {
+        let limit: StorageLimit = serde_json::from_str(r#"{"octets": "20GiB"}"#).expect("a limit");
+        assert_eq!(limit.bytes.map(ByteSize::as_bytes), Some(20 << 30));
+        let old = r#"{"octets": 1, "octets_limit": 2, "versions": 3, "versions_limit": 4, "own_limit": false}"#;
+        let used: StorageUse = serde_json::from_str(old).expect("a quota");
+        assert_eq!((used.bytes, used.bytes_limit), (1, 2));
+    }
+
+    #[test]
     fn a_limit_may_be_reached_and_not_passed() {
         let used = StorageUse {
             bytes: 60,

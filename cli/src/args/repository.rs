@@ -244,4 +244,16 @@ mod tests {
         assert_eq!(taken, LabelChange::Remove("team".to_owned()));
         assert!(parse_change("team").is_err());
     }
+
+    #[test]
+    fn the_flag_of_the_release_before_is_taken() {
+        #[derive(Debug, clap::Parser)]
+        struct Limit {
+            #[command(flatten)]
+            args: TenantLimitArgs,
+        }
+        let words = ["limit", "acme", "--octets", "20GiB"];
+        let limit = <Limit as clap::Parser>::try_parse_from(words).expect("arguments");
+        assert_eq!(limit.args.bytes.map(ByteSize::as_bytes), Some(20 << 30));
+    }
 }

@@ -45,28 +45,28 @@ def answer(request: IncomingRequest) -> tuple[int, str]:
 
 def body_of(request: IncomingRequest) -> bytes:
     """The request's body, up to MOST_BODY."""
-    octets = bytearray()
+    data = bytearray()
     with request.consume() as body, body.stream() as stream:
         try:
-            while len(octets) < MOST_BODY:
-                octets += stream.blocking_read(MOST_BODY - len(octets))
+            while len(data) < MOST_BODY:
+                data += stream.blocking_read(MOST_BODY - len(data))
         except Err as error:
             # The end of the body is told as an error.
             if not isinstance(error.value, StreamError_Closed):
                 raise
-    return bytes(octets)
+    return bytes(data)
 
 
 def respond(status: int, text: str, response_out: ResponseOutparam) -> None:
     """Sends the answer."""
-    octets = text.encode()
-    headers = [("content-type", b"text/plain; charset=utf-8"), ("content-length", str(len(octets)).encode())]
+    data = text.encode()
+    headers = [("content-type", b"text/plain; charset=utf-8"), ("content-length", str(len(data)).encode())]
     response = OutgoingResponse(Fields.from_list(headers))
     response.set_status_code(status)
     body = response.body()
     ResponseOutparam.set(response_out, Ok(response))
     with body.write() as stream:
-        # One blocking write may carry 4096 octets at most.
-        for start in range(0, len(octets), 4096):
-            stream.blocking_write_and_flush(octets[start : start + 4096])
+        # One blocking write may carry 4096 bytes at most.
+        for start in range(0, len(data), 4096):
+            stream.blocking_write_and_flush(data[start : start + 4096])
     OutgoingBody.finish(body, None)

@@ -214,6 +214,15 @@ mod tests {
     }
 
     #[test]
+    fn a_manifest_of_the_release_before_is_read() {
+        let written = serde_json::to_string(&manifest(FORMAT, 10)).expect("JSON");
+        let before = written.replace("\"bytes\"", "\"octets\"");
+        assert_ne!(before, written);
+        let read: Manifest = serde_json::from_str(&before).expect("a manifest");
+        assert_eq!(read, manifest(FORMAT, 10));
+    }
+
+    #[test]
     fn a_release_restores_what_it_knows_and_says_why_not() {
         let known = [10, 20, 30];
         for schema in known {

@@ -55,6 +55,14 @@ fn the_sample_file_shows_every_key() {
 }
 
 #[test]
+fn names_of_the_release_before_are_taken() {
+    let text = "[repository]\ntenant_octets = \"3MiB\"\n[records]\nvalue_octets = 77\n";
+    let settings: Settings = toml::from_str(text).expect("valid");
+    assert_eq!(settings.repository.tenant_bytes.as_bytes(), 3 << 20);
+    assert_eq!(settings.records.value_bytes, 77);
+}
+
+#[test]
 fn what_makes_no_sense_is_named() {
     let mut settings = Settings::default();
     settings.planner.margin = 1.0;

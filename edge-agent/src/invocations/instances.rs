@@ -38,8 +38,8 @@ use crate::metrics::InstanceMetrics;
 use crate::peers::Way;
 use crate::settings::{InstanceSettings, QueueSettings, ScaleSettings};
 
-use function_queue::FunctionLane;
 pub use function_queue::InstanceQueue;
+use function_queue::RegisteredFunction;
 pub use in_flight::InFlight;
 pub use lend::WeakInstances;
 pub use watch::Degradation;
@@ -91,7 +91,7 @@ struct State {
     waiters: BTreeMap<CallId, oneshot::Sender<InFlight>>,
     /// Instances that are there, by the container's slot.
     live: Vec<Option<Live>>,
-    functions: Vec<Option<Arc<FunctionLane>>>,
+    functions: Vec<Option<Arc<RegisteredFunction>>>,
     due: Option<Millis>,
 }
 
@@ -216,7 +216,7 @@ impl Instances {
         let registration = inner.placer.register(&spec, expected);
         let found = inner.placer.found(&spec.description);
         let degradation = watch::DegradationCell::default();
-        let queue = Arc::new(FunctionLane {
+        let function = Arc::new(RegisteredFunction {
             spec,
             degradation,
             starts: AtomicU64::new(0),
@@ -226,7 +226,7 @@ impl Instances {
             let index = state.pool.register(known)?;
             let rows = state.functions.len().max(index.get() + 1);
             state.functions.resize(rows, None);
-            state.functions[index.get()] = Some(Arc::clone(&queue));
+            state.functions[index.get()] = Some(Arc::clone(&function));
             for placed in found {
                 let is_paused = *placed.instance.state().borrow() == InstanceState::Paused;
                 match state.pool.adopt(now, index, is_paused) {
@@ -242,7 +242,7 @@ impl Instances {
         Ok(InstanceQueue {
             inner: Arc::downgrade(inner),
             index: index.map_err(|error| refused(&error))?,
-            queue,
+            function,
             _registration: registration,
         })
     }
@@ -280,7 +280,7 @@ impl Instances {
     /// Has an instance there for the next call, starting one if there is none. Gives up after `longest`, and as soon as a start fails; whether
     /// there is one.
     pub async fn warm(&self, queue: &InstanceQueue, longest: Duration) -> bool {
-        let degradation = queue.queue.degradation.next();
+        let degradation = queue.function.degradation.next();
         tokio::pin!(degradation);
         degradation.as_mut().enable();
         let until = Instant::now() + longest;
@@ -299,7 +299,9 @@ impl Instances {
         again: bool,
     ) -> Result<(Option<InFlight>, bool), Refused> {
         let inner = &self.inner;
-        let weight = inner.placer.weight(queue.queue.spec.description.resources);
+        let weight = inner
+            .placer
+            .weight(queue.function.spec.description.resources);
         if weight > inner.placer.most() {
             return Err(Refused::TooLarge);
         }
@@ -424,10 +426,10 @@ impl Inner {
                 is_ahead,
                 ..
             } => {
-                if let Some(queue) = state.functions.get(function.get()).cloned().flatten() {
+                if let Some(known) = state.functions.get(function.get()).cloned().flatten() {
                     let inner = Arc::clone(self);
                     let need = if is_ahead { Need::Ahead } else { Need::Call };
-                    self.tasks.spawn(inner.start_one(container, queue, need));
+                    self.tasks.spawn(inner.start_one(container, known, need));
                 } else {
                     warn!(%container, "an instance of a function that is gone was ordered");
                 }

@@ -46,17 +46,17 @@ static long read_body(wasi_http_types_borrow_incoming_request_t request) {
     return failed ? -1 : (long)length;
 }
 
-// Writes all of `octets`; false when the other side has gone.
-static bool write_all(wasi_io_streams_borrow_output_stream_t stream, const uint8_t *octets, size_t length) {
+// Writes all of `bytes`; false when the other side has gone.
+static bool write_all(wasi_io_streams_borrow_output_stream_t stream, const uint8_t *bytes, size_t length) {
     while (length > 0) {
         size_t part = length < MOST_WRITE ? length : MOST_WRITE;
-        function_list_u8_t list = {(uint8_t *)octets, part};
+        function_list_u8_t list = {(uint8_t *)bytes, part};
         wasi_io_streams_stream_error_t error;
         if (!wasi_io_streams_method_output_stream_blocking_write_and_flush(stream, &list, &error)) {
             wasi_io_streams_stream_error_free(&error);
             return false;
         }
-        octets += part;
+        bytes += part;
         length -= part;
     }
     return true;

@@ -32,10 +32,10 @@ function answer(request) {
 function bodyOf(request) {
   const body = request.consume();
   const stream = body.stream();
-  const octets = [];
+  const bytes = [];
   try {
-    while (octets.length < MOST_BODY) {
-      octets.push(...stream.blockingRead(BigInt(Math.min(MOST_BODY - octets.length, 4096))));
+    while (bytes.length < MOST_BODY) {
+      bytes.push(...stream.blockingRead(BigInt(Math.min(MOST_BODY - bytes.length, 4096))));
     }
   } catch (error) {
     // The end of the body is told as an error.
@@ -46,7 +46,7 @@ function bodyOf(request) {
     stream[Symbol.dispose]();
     body[Symbol.dispose]();
   }
-  return new Uint8Array(octets);
+  return new Uint8Array(bytes);
 }
 
 /** One line for `fdn logs {{name}}`. */
@@ -61,10 +61,10 @@ function log(line) {
 
 function respond(status, text, responseOut) {
   const encode = (value) => new TextEncoder().encode(value);
-  const octets = encode(text);
+  const bytes = encode(text);
   const headers = [
     ['content-type', encode('text/plain; charset=utf-8')],
-    ['content-length', encode(String(octets.length))],
+    ['content-length', encode(String(bytes.length))],
   ];
   const response = new OutgoingResponse(Fields.fromList(headers));
   response.setStatusCode(status);
@@ -72,9 +72,9 @@ function respond(status, text, responseOut) {
   ResponseOutparam.set(responseOut, { tag: 'ok', val: response });
   const stream = body.write();
   try {
-    // One blocking write may carry 4096 octets at most.
-    for (let start = 0; start < octets.length; start += 4096) {
-      stream.blockingWriteAndFlush(octets.subarray(start, start + 4096));
+    // One blocking write may carry 4096 bytes at most.
+    for (let start = 0; start < bytes.length; start += 4096) {
+      stream.blockingWriteAndFlush(bytes.subarray(start, start + 4096));
     }
   } finally {
     stream[Symbol.dispose]();

@@ -38,9 +38,9 @@ fn body_of(request: &IncomingRequest) -> std::io::Result<Vec<u8>> {
     let taken = || std::io::Error::other("it was taken before");
     let body = request.consume().map_err(|()| taken())?;
     let stream = body.stream().map_err(|()| taken())?;
-    let mut octets = Vec::new();
-    stream.take(MOST_BODY).read_to_end(&mut octets)?;
-    Ok(octets)
+    let mut bytes = Vec::new();
+    stream.take(MOST_BODY).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// One line for `fdn logs {{name}}`. (With the target wasm32-wasip2, `println!` does the same.)

@@ -19,6 +19,8 @@ use crate::reconcile::write::plan_rows;
 use crate::settings::{ClientLocation, GeoSettings};
 use crate::store::demand::DemandRow;
 
+mod demand;
+
 const PARIS: &str = "192.0.2.0/24";
 const NEW_YORK: &str = "198.51.100.0/24";
 const NOW: Timestamp = Timestamp(0);
@@ -220,54 +222,6 @@ fn bindings_are_bounded_and_demand_comes_first() {
     );
     let bound: Vec<String> = placed.bindings.keys().map(ToString::to_string).collect();
     assert_eq!(bound, ["10.0.0.0/24", "10.0.1.0/24", PARIS]);
-}
-
-#[test]
-fn who_asked_once_comes_after_the_places_that_are_known() {
-    let world = world(nodes(), true);
-    let row = |text: &str, queries| DemandRow {
-        app: "hello".parse().expect("app"),
-        prefix: prefix(text),
-        queries,
-        recent: 1.0,
-        last_seen: NOW,
-    };
-    // The newest first, as they are stored.
-    let rows = [
-        row("10.0.0.0/24", 1),
-        row("10.0.1.0/24", 1),
-        row("10.0.2.0/24", 2),
-    ];
-    let measure = Measure {
-        called: world.called(),
-        limit: 4,
-        memory: DurationMs::from_secs(600),
-        now: NOW,
-    };
-    let demand = Wanted::of(&rows, &measure);
-    assert_eq!(demand.all[0].0, prefix("10.0.2.0/24"));
-    let workflow = workflow();
-    let app = "hello".parse().expect("app");
-    let profiles = world.profiles(&app, &workflow, |_| {
-        profile(&fdn_core::manifest::Manifest::default())
-    });
-    let planning = Planning {
-        workflow: &workflow,
-        profiles: &profiles,
-        serving: &world.serving(None, &workflow, &profiles),
-        factors: &Factors::default(),
-        dwelling: None,
-        failovers: None,
-        before: &Before::default(),
-        demand,
-        rate: Rate::default(),
-        fixed: false,
-    };
-    let placed =
-        place_all(&world, &[planning], 4, &mut Moves::unlimited(), None).expect("consistent");
-    let bound = placed.apps[0].as_ref().expect("planned").bindings.keys();
-    let bound: Vec<String> = bound.map(ToString::to_string).collect();
-    assert_eq!(bound, ["10.0.0.0/24", "10.0.2.0/24", PARIS, NEW_YORK]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::invocations::placer::Registration;
 use crate::invocations::pool::Counts;
 
 /// What is kept of a function.
-pub(super) struct FunctionLane {
+pub(super) struct RegisteredFunction {
     pub(super) spec: StartSpec,
     pub(super) degradation: DegradationCell,
     /// Instances that were started.
@@ -25,7 +25,7 @@ pub(super) struct FunctionLane {
 pub struct InstanceQueue {
     pub(super) inner: Weak<Inner>,
     pub(super) index: FunctionIndex,
-    pub(super) queue: Arc<FunctionLane>,
+    pub(super) function: Arc<RegisteredFunction>,
     pub(super) _registration: Registration,
 }
 
@@ -33,7 +33,7 @@ impl InstanceQueue {
     /// What is wrong with its instances, if something is.
     #[must_use]
     pub fn degradation(&self) -> Option<Degradation> {
-        self.queue.degradation.get()
+        self.function.degradation.get()
     }
 
     /// How many instances and calls there are.
@@ -51,7 +51,9 @@ impl InstanceQueue {
         let Some(inner) = self.inner.upgrade() else {
             return Answer::Unknown;
         };
-        let weight = inner.placer.weight(self.queue.spec.description.resources);
+        let weight = inner
+            .placer
+            .weight(self.function.spec.description.resources);
         if weight > inner.placer.most() {
             return Answer::NoRoom;
         }
@@ -62,13 +64,13 @@ impl InstanceQueue {
     /// Instances that were started for it.
     #[must_use]
     pub fn starts(&self) -> u64 {
-        self.queue.starts.load(Ordering::Relaxed)
+        self.function.starts.load(Ordering::Relaxed)
     }
 
     /// What one instance holds of a node.
     #[must_use]
     pub fn spec(&self) -> &StartSpec {
-        &self.queue.spec
+        &self.function.spec
     }
 }
 

@@ -203,7 +203,8 @@ impl Inner {
         let lost = self.with(|state, now| {
             let live = take(state, container)?;
             let index = state.pool.function_of(container);
-            let queue = index.and_then(|index| state.functions.get(index.get()).cloned().flatten());
+            let function =
+                index.and_then(|index| state.functions.get(index.get()).cloned().flatten());
             let failures = index.map_or(0, |index| state.pool.failures(index));
             // That the engine does not wake it says nothing about the function.
             let pause = match how {
@@ -217,14 +218,14 @@ impl Inner {
                 }
                 None => state.pool.gone(now, container),
             }
-            Some((live, queue))
+            Some((live, function))
         });
-        if let Some((live, queue)) = lost {
+        if let Some((live, function)) = lost {
             self.metrics.lost.with_label_values(&[how]).inc();
-            if let Some(queue) = queue.filter(|_| how != STOPPED) {
-                queue
+            if let Some(function) = function.filter(|_| how != STOPPED) {
+                function
                     .degradation
-                    .note(&queue.spec, reason, &live.instance.log_tail());
+                    .note(&function.spec, reason, &live.instance.log_tail());
             }
             self.stop_later(live.instance, live.hold);
         }

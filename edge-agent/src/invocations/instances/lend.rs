@@ -126,14 +126,14 @@ fn idle_with_slices(state: &mut State, wanted: &Description) -> Vec<(ContainerId
 
 /// The function whose instances are described so, but for id and devices.
 fn function_of(state: &State, description: &Description) -> Option<FunctionIndex> {
-    let of = |queue: &Arc<super::FunctionLane>| {
-        let mut other = queue.spec.description.clone();
+    let of = |function: &Arc<super::RegisteredFunction>| {
+        let mut other = function.spec.description.clone();
         other.id = description.id;
         other.devices.clone_from(&description.devices);
         other == *description
     };
-    let mut queues = state.functions.iter();
-    let at = queues.position(|queue| queue.as_ref().is_some_and(of))?;
+    let mut functions = state.functions.iter();
+    let at = functions.position(|function| function.as_ref().is_some_and(of))?;
     Some(FunctionIndex::new(at))
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::{FunctionLane, Inner};
+use super::{Inner, RegisteredFunction};
 use crate::invocations::placer::{Need, PlaceError};
 use fdn_link::pause;
 
@@ -85,19 +85,19 @@ impl Inner {
     pub(super) async fn start_one(
         self: Arc<Self>,
         container: ContainerId,
-        queue: Arc<FunctionLane>,
+        function: Arc<RegisteredFunction>,
         need: Need,
     ) {
         let began = Instant::now();
-        let placed = self.placer.place(queue.spec.clone(), need).await;
+        let placed = self.placer.place(function.spec.clone(), need).await;
         match placed {
             Ok(placed) => {
                 self.metrics.starts.with_label_values(&["ok"]).inc();
                 self.metrics
                     .cold_start
                     .observe(began.elapsed().as_secs_f64());
-                queue.degradation.clear();
-                queue.starts.fetch_add(1, Ordering::Relaxed);
+                function.degradation.clear();
+                function.starts.fetch_add(1, Ordering::Relaxed);
                 let unwanted = self.with(|state, now| {
                     // Before the pool hands calls to it.
                     self.insert(state, container, placed);
@@ -113,9 +113,9 @@ impl Inner {
                     .starts
                     .with_label_values(&[error.label()])
                     .inc();
-                queue
+                function
                     .degradation
-                    .note(&queue.spec, &error.to_string(), error.log());
+                    .note(&function.spec, &error.to_string(), error.log());
                 self.failed(container, &error);
             }
         }
