@@ -121,6 +121,8 @@ def interrupted(signals, arguments):
 
 
 def main():
+    # A run under `nohup` goes on at SIGHUP, and so would the runs that are started here: what is ignored is inherited.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         said, stopped = interrupted([number], [])
         assert stopped, f"the servers did not end in order\n{said}"
