@@ -168,21 +168,44 @@ impl Load {
         Millis::new(queue + (share - FULL).max(0.0) * horizon.get())
     }
 
-    /// The toll: by how much `rate` more calls of `time` each lengthen the waits of all present calls, per new call. For a rate of
-    /// zero it is that of a very small one.
+    /// The mean wait with `rate` more calls of `time` each, and their toll: by how much each of them lengthens the waits of all present calls.
+    /// For a rate of zero the toll is that of a very small one. `alone` is the present wait ([`Load::wait`] with no more calls).
     #[must_use]
-    pub fn toll(&self, rate: Rate, time: Millis, horizon: Millis) -> Millis {
+    pub fn wait_and_toll(
+        &self,
+        (rate, time): (Rate, Millis),
+        alone: Millis,
+        horizon: Millis,
+    ) -> (Millis, Millis) {
+        let wait = self.wait(rate, time, horizon);
         if self.runs <= 0.0 {
-            return Millis::ZERO;
+            return (wait, Millis::ZERO);
         }
-        let rate = Rate(rate.get().max(RARE));
-        let alone = self.wait(Rate::default(), time, horizon).get();
-        let beside = self.wait(rate, time, horizon).get();
-        if !(alone.is_finite() && beside.is_finite()) {
-            return Millis::INFINITY;
+        let some = Rate(rate.get().max(RARE));
+        let beside = if some == rate {
+            wait
+        } else {
+            self.wait(some, time, horizon)
+        };
+        if !(alone.get().is_finite() && beside.get().is_finite()) {
+            return (wait, Millis::INFINITY);
         }
         // Many short calls among long ones lower the mean service time, and with it the formula's wait: nobody gains by that.
-        Millis::new((beside - alone).max(0.0) * self.runs / rate.get())
+        let longer = (beside.get() - alone.get()).max(0.0);
+        (wait, Millis::new(longer * self.runs / some.get()))
+    }
+
+    /// The present mean wait, without further calls.
+    #[must_use]
+    pub fn present_wait(&self, horizon: Millis) -> Millis {
+        self.wait(Rate::default(), Millis::ZERO, horizon)
+    }
+
+    /// The toll of `rate` more calls of `time` each ([`Load::wait_and_toll`]).
+    #[must_use]
+    pub fn toll(&self, rate: Rate, time: Millis, horizon: Millis) -> Millis {
+        self.wait_and_toll((rate, time), self.present_wait(horizon), horizon)
+            .1
     }
 }
 
@@ -297,6 +320,8 @@ mod tests {
             let before = all(&load);
             let own = load.wait(Rate::per_second(rate), Millis::new(10.0), HORIZON).get();
             let lost = rate * (own + toll(&load, rate));
+            let both = load.wait_and_toll((Rate::per_second(rate), Millis::new(10.0)), load.present_wait(HORIZON), HORIZON);
+            prop_assert_eq!((both.0.get(), both.1.get()), (own, toll(&load, rate)));
             load.add(Rate::per_second(rate), Millis::new(10.0));
             prop_assert!((all(&load) - before - lost).abs() <= 1e-6 * all(&load).max(1.0));
         }

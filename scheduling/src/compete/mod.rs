@@ -149,6 +149,8 @@ pub struct Competition<'a> {
     network: &'a Network,
     terms: Terms,
     loads: Vec<Load>,
+    /// The present mean wait of each cluster, by `loads`.
+    waits: Vec<Millis>,
     /// The part of `loads` from tasks that can use only a share of a cluster's slots. All these shares are assumed to be the same nodes.
     narrow: Vec<Load>,
     /// The memory needed by all offers that are placed somewhere.
@@ -160,6 +162,8 @@ pub struct Competition<'a> {
     costs: Costs,
     /// The run times and expected waits, without tolls.
     times: Costs,
+    /// The tolls of the current offer, by task and then by cluster.
+    tolls: Vec<Millis>,
     /// The mean service time of the current offer's tasks on each cluster.
     means: Vec<Millis>,
     rooms: Rooms,
@@ -173,6 +177,7 @@ impl<'a> Competition<'a> {
     pub fn new(clusters: &[Cluster], network: &'a Network, terms: Terms) -> Self {
         Self {
             loads: clusters.iter().map(Load::of).collect(),
+            waits: vec![Millis::ZERO; clusters.len()],
             narrow: clusters.iter().map(Load::of).collect(),
             all: Ledger::new(clusters.len()),
             decided: Ledger::new(clusters.len()),
@@ -182,6 +187,7 @@ impl<'a> Competition<'a> {
             placer: HeuOrche::default(),
             costs: Costs::default(),
             times: Costs::default(),
+            tolls: Vec::new(),
             means: Vec::new(),
             rooms: Rooms::default(),
             best: Plan::default(),
@@ -238,6 +244,7 @@ impl<'a> Competition<'a> {
                 // A cluster that runs nothing gets no load: an infinite load could never be subtracted again.
                 if time.is_finite() {
                     change(load, offer.rate, time);
+                    self.waits[at] = load.present_wait(self.terms.horizon);
                     if offer.share(task, at) < 1.0 {
                         change(narrow, offer.rate, time);
                     }
@@ -366,9 +373,11 @@ impl<'a> Competition<'a> {
         let Self {
             clusters,
             loads,
+            waits,
             narrow,
             costs,
             times,
+            tolls,
             means,
             terms,
             ..
@@ -389,21 +398,26 @@ impl<'a> Competition<'a> {
             Millis::new(sum.get() / tasks as f64)
         }));
         let calls = Rate::per_second(offer.rate.get() * tasks as f64);
-        let part = |task: usize, at: usize| loads[at].part(offer.share(task, at), &narrow[at]);
+        tolls.clear();
         times.refill(tasks, count, |task, at| {
             let mean = means[at];
             if !mean.get().is_finite() {
+                tolls.push(Millis::ZERO);
                 return Millis::INFINITY;
             }
-            clusters[at].speed.time(task_of(task).work) * offer.factor(task, at, count)
-                + part(task, at).wait(calls, mean, terms.horizon)
+            let share = offer.share(task, at);
+            let (load, present) = if share >= 1.0 {
+                (loads[at], waits[at])
+            } else {
+                let part = loads[at].part(share, &narrow[at]);
+                (part, part.present_wait(terms.horizon))
+            };
+            let (wait, toll) = load.wait_and_toll((calls, mean), present, terms.horizon);
+            tolls.push(toll);
+            clusters[at].speed.time(task_of(task).work) * offer.factor(task, at, count) + wait
         });
         costs.refill(tasks, count, |task, at| {
-            let mean = means[at];
-            if !mean.get().is_finite() {
-                return Millis::INFINITY;
-            }
-            times.get(task, at) + part(task, at).toll(calls, mean, terms.horizon)
+            times.get(task, at) + tolls[task * count + at]
         });
     }
 
