@@ -193,7 +193,8 @@ async fn store(
     let row: AppRow = in_transaction!(state.store, tx => {
         let revision = revision_next(&mut tx).await?;
         let first = first_holders(state, &mut tx, request.app, (placed, &BTreeSet::new())).await?;
-        let old = app_get(&mut tx, request.app).await?;
+        // Once more: another controller may have made an app of this name since.
+        let old = current(&mut tx, request.tenant, request.app).await?;
         holds(expected, old.as_ref())?;
         let version = version_write(&mut tx, request, definition, now).await?;
         let previous = old.as_ref().map(|old| old.version);
