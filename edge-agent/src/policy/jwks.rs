@@ -61,6 +61,8 @@ impl Drop for KeySet {
 
 struct Inner {
     url: String,
+    /// Whether the keys are fetched at all; if not, nobody may wait for them.
+    followed: bool,
     keys: ArcSwap<Keys>,
     start: Instant,
     /// Milliseconds since `start` when the last fetch began; 0 before the first.
@@ -99,8 +101,16 @@ impl KeySets {
             return known;
         }
         let source = Arc::clone(&self.source);
+        let refusal = if self.sets.len() >= source.settings.jwks_sets {
+            Some("keys of more identity providers than policy.jwks_sets are not followed")
+        } else if !source.allows(url) {
+            Some("keys are fetched over https, and over http only where policy.jwks_http says so")
+        } else {
+            None
+        };
         let inner = Arc::new(Inner {
             url: url.to_owned(),
+            followed: refusal.is_none(),
             keys: ArcSwap::default(),
             start: Instant::now(),
             tried: AtomicU64::new(0),
@@ -113,16 +123,8 @@ impl KeySets {
             inner: Arc::clone(&inner),
             stop: self.stop.child_token(),
         });
-        if self.sets.len() >= source.settings.jwks_sets {
-            warn!(
-                url,
-                "keys of more identity providers than policy.jwks_sets are not followed"
-            );
-        } else if !source.allows(url) {
-            warn!(
-                url,
-                "keys are fetched over https, and over http only where policy.jwks_http says so"
-            );
+        if let Some(refusal) = refusal {
+            warn!(url, "{refusal}");
         } else {
             inner.read(&source);
             tokio::spawn(inner.follow(source, set.stop.clone()));
@@ -140,9 +142,12 @@ impl KeySet {
         self.inner.keys.load().verify(rule, token)
     }
 
-    /// Has the keys fetched if that is due or under way; returns when it is done. `false`: it is too early for that.
+    /// Has the keys fetched if that is due or under way; returns when it is done. `false`: it is too early for that, or they are not fetched.
     pub(super) async fn refresh(&self) -> bool {
         let inner = &self.inner;
+        if !inner.followed {
+            return false;
+        }
         let mut done = inner.done.subscribe();
         if !inner.busy.load(Ordering::Acquire) {
             if !inner.may_fetch() {
@@ -283,5 +288,39 @@ impl Inner {
             Err(failure) => warn!(url = self.url, %failure, "keeping keys on disk broke"),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    /// Longer than any answer takes that needs no network.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[tokio::test]
+    async fn nobody_waits_for_keys_that_are_not_fetched() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let metrics = Metrics::new(&"n-1".parse().expect("a node")).expect("metrics");
+        let settings = PolicySettings {
+            jwks_sets: 1,
+            ..PolicySettings::default()
+        };
+        assert!(!settings.jwks_http);
+        let mut sets = KeySets::new(
+            Reach::new([]),
+            settings,
+            metrics.policy,
+            folder.path().to_owned(),
+            CancellationToken::new(),
+        )
+        .expect("a client");
+        let plain = sets.of("http://keys.example/jwks.json");
+        let one_too_many = sets.of("https://keys.example/jwks.json");
+        for set in [plain, one_too_many] {
+            let refreshed = tokio::time::timeout(PATIENCE, set.refresh()).await;
+            assert_eq!(refreshed, Ok(false));
+        }
     }
 }
