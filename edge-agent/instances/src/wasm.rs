@@ -317,8 +317,10 @@ impl Instance for WasmInstance {
         // Waiting calls are turned away, running ones have the grace.
         let all = self.log.description.concurrency.get();
         let finished = self.slots.clone().acquire_many_owned(all);
-        drop(tokio::time::timeout(grace, finished).await);
+        let finished = tokio::time::timeout(grace, finished).await;
+        // Closed while all slots are taken, or the next call in the queue would get one of them.
         self.slots.close();
+        drop(finished);
         let exit = Exit {
             code: None,
             reason: ExitReason::Stopped,

@@ -168,6 +168,21 @@ async fn stop_gives_running_calls_their_grace_and_no_more() {
 }
 
 #[tokio::test]
+async fn a_call_that_comes_while_it_stops_is_not_sent() {
+    let running = Running::start(&Wasm::default(), Program::Sleep).await;
+    let mut first = Box::pin(running.instance.call(get("/")));
+    assert!(futures::poll!(&mut first).is_pending(), "it sleeps");
+    let mut stop = Box::pin(running.instance.stop(Duration::from_secs(60)));
+    assert!(futures::poll!(&mut stop).is_pending(), "it waits for it");
+    let mut late = Box::pin(running.instance.call(get("/")));
+    assert!(futures::poll!(&mut late).is_pending(), "it is next");
+    let first = async { drop(first.await.expect("an answer")) };
+    let ((), exit, late) = tokio::join!(first, stop, late);
+    assert_eq!(exit.expect("it stops").reason, ExitReason::Stopped);
+    assert!(matches!(late, Err(CallFailure::NotSent { .. })), "{late:?}");
+}
+
+#[tokio::test]
 async fn a_trap_ends_the_call_and_not_the_instance() {
     let runtime = Wasm::default().runtime(owner()).await;
     let image = compile(&components::trapping());
