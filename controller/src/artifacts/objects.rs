@@ -98,6 +98,25 @@ impl Artifacts {
         })
     }
 
+    /// Removes one object; if it is not there, that is no error.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn object_delete(&self, job: JobId, object: JobObject) -> Result<(), ObjectError> {
+        self.remove(job, &self.object(job, object)).await
+    }
+
+    async fn remove(&self, job: JobId, key: &Key) -> Result<(), ObjectError> {
+        match self.store.delete(key).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(source) => Err(ObjectError {
+                action: "remove",
+                job,
+                source,
+            }),
+        }
+    }
+
     /// Removes everything that a job keeps here; nothing is no error.
     ///
     /// # Errors
@@ -116,10 +135,7 @@ impl Artifacts {
             .await
             .map_err(failed)?;
         for object in found {
-            match self.store.delete(&object.location).await {
-                Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
-                Err(source) => return Err(failed(source)),
-            }
+            self.remove(job, &object.location).await?;
         }
         Ok(())
     }

@@ -142,6 +142,7 @@ on_both!(
     a_missing_artifact_says_what_to_do,
     an_upload_that_cannot_be_read_leaves_nothing,
     what_is_deleted_is_gone,
+    an_object_of_a_job_goes_alone_or_with_all_others,
     packs_are_listed_with_their_marks_and_go_with_them,
 );
 
@@ -190,4 +191,38 @@ async fn what_is_deleted_is_gone(folder: &Path, artifacts: &Artifacts) {
         .expect("put");
     artifacts.delete(&object).await.expect("deleted");
     assert!(!artifacts.exists(&object).await.expect("exists"));
+}
+
+async fn an_object_of_a_job_goes_alone_or_with_all_others(_folder: &Path, artifacts: &Artifacts) {
+    let job = fdn_core::JobId::from_uuid(uuid::Uuid::from_u128(1));
+    let bytes = Bytes::from_static(b"some");
+    let all = [JobObject::Input, JobObject::Result(1), JobObject::Result(2)];
+    for object in all {
+        artifacts
+            .object_put(job, object, bytes.clone())
+            .await
+            .expect("put");
+    }
+    let there = async || {
+        let mut there = Vec::new();
+        for object in all {
+            match artifacts.object_get(job, object).await {
+                Ok(found) => there.push((object, found == bytes)),
+                Err(error) => assert!(error.is_missing(), "{error}"),
+            }
+        }
+        there
+    };
+    let result = JobObject::Result(1);
+    artifacts.object_delete(job, result).await.expect("deleted");
+    artifacts
+        .object_delete(job, result)
+        .await
+        .expect("no error");
+    assert_eq!(
+        there().await,
+        [(JobObject::Input, true), (JobObject::Result(2), true)]
+    );
+    artifacts.objects_delete(job).await.expect("deleted");
+    assert_eq!(there().await, []);
 }

@@ -393,6 +393,14 @@ impl Loading<'_> {
         matches!(occupied(&mut connection, &self.tables).await, Ok(None))
     }
 
+    /// Deletes one object of a job: others of the same job may be what an earlier restore left.
+    fn delete(&self, job: JobId, object: JobObject) {
+        drop(
+            self.handle
+                .block_on(self.artifacts.object_delete(job, object)),
+        );
+    }
+
     /// Takes back what was written; rows by ending their transaction. What cannot be taken back is left: the first error is the one to tell.
     fn undo(&mut self) {
         // Rows that may be there must not lose their artifacts.
@@ -420,9 +428,8 @@ impl Loading<'_> {
                     let object = Object { digest, name };
                     drop(self.handle.block_on(self.artifacts.delete(&object)));
                 }
-                What::JobInput { job } | What::JobResult { job, .. } => {
-                    drop(self.handle.block_on(self.artifacts.objects_delete(job)));
-                }
+                What::JobInput { job } => self.delete(job, JobObject::Input),
+                What::JobResult { job, attempt } => self.delete(job, JobObject::Result(attempt)),
             }
         }
     }
