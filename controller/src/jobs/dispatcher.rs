@@ -215,8 +215,11 @@ impl Dispatcher {
             Err(error) => {
                 self.count("failed");
                 warn!(%job, error = chain(&error), "a ticket cannot be looked up");
-                sleep(AWAY).await;
-                ticket.retry();
+                // Beside the other tickets, which may well be found.
+                tokio::spawn(async move {
+                    sleep(AWAY).await;
+                    ticket.retry();
+                });
             }
         }
     }
@@ -384,9 +387,9 @@ impl Dispatcher {
         if self.pool.is_empty() || self.running.len() >= most {
             return;
         }
-        let ground = match self.ground.take() {
-            Some((at, ground)) if now.duration_since(at) < GROUND_LIFE => ground,
-            _ => Ground::of(&self.state, fdn_service::now()),
+        let (since, ground) = match self.ground.take() {
+            Some((since, ground)) if now.duration_since(since) < GROUND_LIFE => (since, ground),
+            _ => (now, Ground::of(&self.state, fdn_service::now())),
         };
         self.own.look(&ground);
         let room = free(&ground, &self.own).min(most - self.running.len());
@@ -397,7 +400,7 @@ impl Dispatcher {
             self.waiting.remove(&waiting.job);
             self.send(&ground, waiting, place);
         }
-        self.ground = Some((now, ground));
+        self.ground = Some((since, ground));
     }
 
     /// The next jobs, by fair turns; none of an app that runs as often here as it may altogether.
