@@ -25,8 +25,7 @@ use crate::store::session::{SessionRow, session_insert, session_trim};
 use crate::store::tenant::member_upsert;
 use crate::store::user::{UserRow, user_count, user_get, user_insert};
 use crate::store::{DEFAULT_TENANT, in_transaction};
-pub(super) use password::random_password;
-use password::{INPUT_MAX, check};
+use password::{INPUT_MAX, check, random_password};
 
 /// A session that was begun.
 pub struct Begun {

@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use super::OidcError;
 use crate::Error;
 use crate::app::actor::Actor;
-use crate::app::login::{hash_password, random_password};
+use crate::app::login::hash_unknown;
 use crate::app::{tenant, user};
 use crate::settings::OidcSettings;
 use crate::state::State;
@@ -118,7 +118,7 @@ pub(super) async fn resolve(
     actor: &Actor,
     now: Timestamp,
 ) -> Result<UserName, Error> {
-    let hash = hash_password(random_password()?.expose())?;
+    let hash = hash_unknown(state).await?;
     let roles = roles(settings, &claims.groups(&settings.groups_claim));
     let actor = actor.known_as("the identity provider");
     let name: UserName = in_transaction!(state.store, tx => {
