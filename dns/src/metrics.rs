@@ -142,7 +142,7 @@ pub struct Metrics {
     pub demand_dropped: IntCounter,
     /// Queries of prefixes that were seen for the first time and not told yet.
     pub demand_first: IntCounter,
-    /// Demand reports that the broker did not take.
+    /// Demand reports that no controller took.
     pub demand_unsent: IntCounter,
     /// Connections closed at once because a cap was reached.
     pub tcp_refused: IntCounter,
@@ -262,7 +262,7 @@ impl Metrics {
             )?,
             demand_unsent: counter(
                 "fdn_dns_demand_unsent_total",
-                "Demand reports that the broker did not take.",
+                "Demand reports that no controller took.",
             )?,
             tcp_refused: counter(
                 "fdn_dns_tcp_refused_total",

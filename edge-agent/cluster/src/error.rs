@@ -32,20 +32,6 @@ pub enum ClusterError {
     /// Metrics could not be registered.
     #[error("cannot register the metrics of the cluster")]
     Metrics(#[from] prometheus::Error),
-    /// As many tasks are open as may be; try again when some are settled.
-    #[error("{open} scaling tasks are open, as many as may be")]
-    TooManyOpen {
-        /// How many.
-        open: usize,
-    },
-    /// What a task says of its instance is too long.
-    #[error("a payload of {bytes} bytes is above the limit of {limit}")]
-    Payload {
-        /// Its length.
-        bytes: usize,
-        /// The most.
-        limit: usize,
-    },
     /// The node has stopped.
     #[error("this node of the cluster has stopped")]
     Stopped,
@@ -57,8 +43,6 @@ impl Coded for ClusterError {
             Self::Settings(_) | Self::Certificate { .. } => ErrorCode::ConfigInvalid,
             Self::Listen { .. } => ErrorCode::AddressTaken,
             Self::Metrics(_) => ErrorCode::Internal,
-            Self::TooManyOpen { .. } => ErrorCode::Overloaded,
-            Self::Payload { .. } => ErrorCode::BadRequest,
             Self::Stopped => ErrorCode::NotReady,
         }
     }

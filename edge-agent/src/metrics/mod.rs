@@ -114,7 +114,7 @@ pub struct Metrics {
     pub rtt_dropped: IntCounter,
     /// Measurements of links to other clusters by result.
     pub links: IntCounterVec,
-    /// Whether the last snapshot was read (1) or not (0).
+    /// Whether a controller is connected (1) or not (0).
     pub controller_up: IntGauge,
     /// Instances by state (`live`, `idle`) and calls in the background (`heavy`).
     pub engine: IntGaugeVec,
@@ -316,8 +316,7 @@ impl Metrics {
                 "Measurements of the round trip to another cluster.",
                 &["result"],
             )?,
-            controller_up: make
-                .gauge("controller_up", "Whether the last snapshot could be read.")?,
+            controller_up: make.gauge("controller_up", "Whether a controller is connected.")?,
             engine: make.gauges(
                 "engine",
                 "Instances (live, idle) and background calls (heavy).",

@@ -67,9 +67,11 @@ impl Room {
         let (sum, most, gpu) = each.fold((0_u64, 0, 0), |(sum, most, most_gpu), (one, gpu)| {
             (sum.saturating_add(one), most.max(one), most_gpu.max(gpu))
         });
-        self.most.store(most, Ordering::Relaxed);
-        self.gpu.store(gpu, Ordering::Relaxed);
-        self.others.swap(sum, Ordering::Relaxed) != sum
+        // Also where the sum stays: another largest node, or another GPU, is room for other instances.
+        let most_changed = self.most.swap(most, Ordering::Relaxed) != most;
+        let gpu_changed = self.gpu.swap(gpu, Ordering::Relaxed) != gpu;
+        let sum_changed = self.others.swap(sum, Ordering::Relaxed) != sum;
+        most_changed || gpu_changed || sum_changed
     }
 
     /// Whether nobody else has room.
@@ -195,6 +197,15 @@ mod tests {
         assert!(!room.members(&me, own, &status(&members)));
         assert_eq!(room.now(now, &ledger), of_memory(MebiBytes(400)));
         assert_eq!(room.most(own), of_memory(MebiBytes(300)));
+        // As much altogether, in smaller nodes: what fitted may not fit now.
+        let smaller = [
+            ("n-2", 200, Status::Alive, false),
+            ("n-3", 100, Status::Alive, false),
+        ];
+        assert!(room.members(&me, own, &status(&smaller)));
+        assert_eq!(room.now(now, &ledger), of_memory(MebiBytes(400)));
+        assert_eq!(room.most(own), of_memory(MebiBytes(200)));
+        assert!(room.members(&me, own, &status(&members)));
         let mut alone = status(&members);
         alone.joined = false;
         assert!(room.members(&me, own, &alone));

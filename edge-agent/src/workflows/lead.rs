@@ -271,6 +271,7 @@ impl Lead<'_> {
             Err(Aborted) => None,
             Ok(Ok(output)) if output.body.len() > self.room() => {
                 let failure = here::too_large(self.room());
+                self.count(stage, kind(failure.kind));
                 self.counted.noted.failed(stage, attempt, &failure);
                 Some(Event::Failed {
                     stage,
