@@ -1,4 +1,4 @@
-//! What can go wrong with a broker.
+//! Errors of the broker.
 
 use fdn_core::{Coded, ErrorCode};
 
@@ -9,33 +9,33 @@ pub enum BusError {
     /// The broker cannot be reached.
     #[error("the broker at {address} is away; messages wait in the outbox until it returns")]
     Away {
-        /// Where it should be, without credentials.
+        /// The broker's address, without credentials.
         address: String,
-        /// What was seen.
+        /// The cause, if known.
         #[source]
         source: Option<lapin::Error>,
     },
-    /// The broker did not take the message.
+    /// The broker did not confirm the message.
     #[error("the broker did not confirm message {id}")]
     NotConfirmed {
         /// The message.
         id: fdn_core::MessageId,
     },
-    /// The message is none that controllers send each other.
+    /// The message is not of a kind that controllers send each other.
     #[error("a {kind} does not travel through the broker")]
     NotForBroker {
-        /// What it is.
+        /// The kind of the message.
         kind: &'static str,
     },
     /// The broker's address is not valid.
     #[error("the broker address is not valid: {0}; expected amqp://user:password@host:port/vhost")]
     Address(String),
-    /// A message could not be written as JSON.
+    /// A message could not be serialized as JSON.
     #[error("message {id} cannot be written")]
     Encode {
         /// The message.
         id: fdn_core::MessageId,
-        /// Why.
+        /// The cause.
         #[source]
         source: serde_json::Error,
     },

@@ -1,17 +1,18 @@
-//! The broker between controllers: RabbitMQ or in process, one contract. No machine at the edge reaches it.
+//! The message broker between controllers, with two implementations of one contract: RabbitMQ and in-process. No machine at the edge reaches it.
 //!
-//! A [`Broker`] takes [`Envelope`]s and hands them to subscribers at least once. [`memory::MemoryBroker`] keeps everything in the
-//! process (`fdn up`), [`amqp::AmqpBroker`] speaks to RabbitMQ; both pass the battery of `tests/contract.rs`:
+//! A [`Broker`] accepts [`Envelope`]s and delivers them to subscribers at least once. [`memory::MemoryBroker`] keeps everything in the
+//! process (`fdn up`), [`amqp::AmqpBroker`] uses RabbitMQ; both pass the tests in `tests/contract.rs`:
 //!
-//! - **Confirmed**: [`Broker::publish`] returns when the broker has taken responsibility, not before.
+//! - **Confirmed**: [`Broker::publish`] returns only when the broker has taken responsibility.
 //! - **Fan-out or shared**: on [`Channel::Changes`] every consumer name has a queue of its own; on [`Channel::Jobs`] one queue is shared,
 //!   and each message goes to one consumer.
-//! - **Kept while away**: the queue of a consumer that subscribed once fills while it is gone.
-//! - **Acknowledged**: a delivery dropped without [`Delivery::ack`] comes again; [`Delivery::reject`], or the
+//! - **Kept while away**: the queue of a consumer that subscribed once collects messages while the consumer is gone.
+//! - **Acknowledged**: a delivery dropped without [`Delivery::ack`] is redelivered; [`Delivery::reject`], or the
 //!   [`DELIVERY_LIMIT`]th failure, moves it to the dead letters.
-//! - **Bounded**: a queue holds [`Limits::queue`] messages; the oldest make room, because every message is either repeated
-//!   by its sender or repaired from a snapshot. On [`Channel::Jobs`] the next one is refused instead, and its sender told. A consumer holds `prefetch` unacknowledged deliveries.
-//! - **Ordered** per queue as long as nothing is delivered a second time.
+//! - **Bounded**: a queue holds [`Limits::queue`] messages; beyond that the oldest are dropped, because every message is either repeated
+//!   by its sender or repaired from a snapshot. On [`Channel::Jobs`] the next message is refused instead, and its sender gets an error.
+//!   A consumer holds at most `prefetch` unacknowledged deliveries.
+//! - **Ordered** per queue as long as nothing is redelivered.
 
 mod amqp;
 mod error;
@@ -26,18 +27,18 @@ pub use amqp::{AmqpBroker, AmqpOptions};
 pub use error::BusError;
 pub use memory::MemoryBroker;
 
-/// How often a message is delivered before it counts as poison.
+/// The most deliveries of a message; if the last of them fails too, the message is dead-lettered as poison.
 pub const DELIVERY_LIMIT: u32 = 5;
 
-/// A broker that several parts of a process share.
+/// A broker shared by several parts of a process.
 pub type SharedBroker = Arc<dyn Broker>;
 
 /// Bounds of a broker's queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Messages that one queue holds; beyond it the oldest are dropped and counted, or the next is refused ([`Channel::refuses_when_full`]).
+    /// The most messages in one queue; beyond it the oldest are dropped and counted, or the next is refused ([`Channel::refuses_when_full`]).
     pub queue: usize,
-    /// Dead letters kept; beyond it the oldest are dropped.
+    /// The most dead letters; beyond it the oldest are dropped.
     pub dead_letters: usize,
 }
 
@@ -50,70 +51,73 @@ impl Default for Limits {
     }
 }
 
-/// Who wants which messages.
+/// A request to consume messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
-    /// The channel.
+    /// The channel to consume from.
     pub channel: Channel,
-    /// The consumer's own name: a controller's. The same name again continues the same queue. On a shared channel it
-    /// only names the consumer in the broker's lists.
+    /// The name of the consumer (a controller). Subscribing with the same name continues the same queue. On a shared channel it
+    /// is only the consumer's name in the broker's lists.
     pub consumer: String,
-    /// How many unacknowledged deliveries it may hold.
+    /// The most unacknowledged deliveries that it may hold.
     pub prefetch: u16,
 }
 
-/// Takes messages and hands them on. See the crate's documentation for the contract.
+/// A message broker. See the crate's documentation for the contract.
 #[async_trait]
 pub trait Broker: Send + Sync + 'static {
-    /// Sends a message on its channel and returns when the broker is responsible for it.
+    /// Publishes a message on its channel and returns once the broker is responsible for it.
     ///
     /// # Errors
-    /// When the broker is away or refuses; the message may or may not have been taken, so it must be sent again.
+    /// When the broker is away or refuses; it may or may not have accepted the message, so it must be sent again.
     async fn publish(&self, envelope: &Envelope) -> Result<(), BusError>;
 
-    /// Starts to consume. The stream of deliveries outlives a loss of the broker: it goes on when the broker is back.
+    /// Starts to consume. The stream of deliveries survives a loss of the broker and continues when it is back.
     ///
     /// # Errors
-    /// When the subscription itself is not valid. An absent broker is no error: deliveries begin when it appears.
+    /// When the subscription itself is not valid. An absent broker is not an error: deliveries begin when it appears.
     async fn subscribe(&self, subscription: Subscription) -> Result<Deliveries, BusError>;
 
-    /// Whether messages can be published now.
+    /// Checks whether messages can be published now.
     ///
     /// # Errors
-    /// Why not.
+    /// Says why they cannot.
     async fn check(&self) -> Result<(), BusError>;
 
-    /// How many dead letters of a channel wait for somebody to look at them.
+    /// The number of dead letters of a channel, which wait for an operator.
     ///
     /// # Errors
     /// When the broker is away.
     async fn dead_letters(&self, channel: Channel) -> Result<u64, BusError>;
 
-    /// What this broker has counted since it started.
+    /// The counters of this broker since it started.
     fn counters(&self) -> Counters;
 }
 
-/// What a broker counted since it started.
+/// Counters of a broker since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Messages published and confirmed.
     pub published: u64,
-    /// Deliveries handed out.
+    /// Deliveries passed to subscribers, redeliveries included.
     pub delivered: u64,
-    /// Deliveries after the first of the same message.
+    /// Redeliveries: deliveries of a message after its first.
     pub redelivered: u64,
-    /// Messages moved to the dead letters by this process.
+    /// Messages that this process moved to the dead letters.
     pub dead: u64,
-    /// Queues given up because they did not answer although the broker did. Whoever consumes may have missed messages, as with a
-    /// queue that was full, and gets over it in the same way: through a snapshot.
+    /// Queues replaced because they did not answer although the broker did. Their consumers may have missed messages, as with a full
+    /// queue, and recover in the same way: through a snapshot.
     pub replaced: u64,
-    /// Times a queue was set up and bound. What was published before, while it was not, went past it.
+    /// How often a queue was set up and bound. It did not receive what was published before that, while it was not bound.
     pub bound: u64,
-    /// Times the connection was lost.
+    /// How often the connection was re-established after a loss.
     pub reconnects: u64,
 }
 
-/// The channel of a message that may pass through a broker.
+/// The channel of a message.
+///
+/// # Errors
+/// When the message is not of a kind that passes through a broker.
 fn channel_of(envelope: &Envelope) -> Result<Channel, BusError> {
     let message = &envelope.message;
     let channel = message.channel();
@@ -122,7 +126,7 @@ fn channel_of(envelope: &Envelope) -> Result<Channel, BusError> {
     })
 }
 
-/// How a delivery ends.
+/// The outcome of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Ack,
@@ -130,7 +134,7 @@ enum Verdict {
     Reject,
 }
 
-/// One delivery of a message. Dropping it without a verdict is a [`Delivery::retry`].
+/// One delivery of a message. Dropping it without a verdict acts as [`Delivery::retry`].
 pub struct Delivery {
     envelope: Arc<Envelope>,
     attempt: u32,
@@ -156,23 +160,23 @@ impl Delivery {
         &self.envelope
     }
 
-    /// 1 for the first delivery of this message from this queue, as far as the broker knows.
+    /// 1 for the first delivery of this message from this queue, as far as the broker knows, and so on.
     #[must_use]
     pub const fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// The message has been dealt with; it will not come again.
+    /// Acknowledges the message: it has been handled and is not delivered again.
     pub fn ack(mut self) {
         self.end(Verdict::Ack);
     }
 
-    /// The message could not be dealt with now; it comes again, at most [`DELIVERY_LIMIT`] times in all.
+    /// Returns the message to the queue because it could not be handled now; it is delivered at most [`DELIVERY_LIMIT`] times in all.
     pub fn retry(mut self) {
         self.end(Verdict::Retry);
     }
 
-    /// The message can never be dealt with; it goes to the dead letters.
+    /// Moves the message to the dead letters because it can never be handled.
     pub fn reject(mut self) {
         self.end(Verdict::Reject);
     }
@@ -207,7 +211,7 @@ pub struct Deliveries {
 }
 
 impl Deliveries {
-    /// The next delivery; `None` when the broker has been shut down for good.
+    /// The next delivery; `None` once the broker has been shut down for good.
     pub async fn next(&mut self) -> Option<Delivery> {
         self.receiver.recv().await
     }

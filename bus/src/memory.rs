@@ -1,4 +1,4 @@
-//! The broker inside one process, for the embedded network and for tests.
+//! The in-process broker, for the embedded network and for tests.
 //!
 //! One mutex guards all queues; it is held for a few instructions at a time and never across an await.
 
@@ -18,7 +18,7 @@ use crate::{
 
 type QueueName = (Channel, String);
 
-/// A broker without a server.
+/// A [`Broker`] that keeps its queues in memory.
 #[derive(Debug, Default)]
 pub struct MemoryBroker {
     shared: Arc<Shared>,
@@ -54,7 +54,7 @@ struct Stored {
 }
 
 impl MemoryBroker {
-    /// A broker with bounds of one's own.
+    /// A broker with these bounds.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -65,7 +65,7 @@ impl MemoryBroker {
         }
     }
 
-    /// Messages that were dropped because a queue was full.
+    /// The number of messages dropped because a queue was full.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.shared.dropped.load(Ordering::Relaxed)
@@ -81,7 +81,7 @@ impl Shared {
     fn push(&self, queue: &mut Queue, stored: Stored, front: bool) {
         let channel = stored.envelope.message.channel();
         let refuses = channel.is_some_and(Channel::refuses_when_full);
-        // What comes back to a queue that refuses is held by nobody else: it has its place.
+        // A message that returns to a queue which refuses new ones when full must never be dropped: nobody else holds it.
         if queue.ready.len() >= self.limits.queue && !refuses {
             queue.ready.pop_front();
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -115,7 +115,7 @@ impl Shared {
         dead.push_back(stored.envelope);
     }
 
-    /// Takes the next message of a queue, if there is one.
+    /// Takes the next message of a queue, if any.
     fn pop(&self, name: &QueueName) -> Option<Stored> {
         let mut state = self.state();
         let queue = state.queues.get_mut(name)?;
@@ -141,7 +141,7 @@ fn queue_name(subscription: &Subscription) -> QueueName {
     (subscription.channel, owner)
 }
 
-/// Moves messages from a queue to one consumer, `prefetch` unacknowledged ones at most.
+/// Moves messages from a queue to one consumer, with at most `prefetch` of them unacknowledged.
 async fn pump(
     shared: Arc<Shared>,
     name: QueueName,

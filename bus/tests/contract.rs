@@ -1,4 +1,4 @@
-//! The contract of `Broker`, run against both implementations.
+//! The contract of `Broker`, tested against both implementations.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const SMALL: Limits = Limits {
     dead_letters: 10,
 };
 
-/// Messages with greater numbers only try whether something arrives.
+/// Messages with numbers above this are probes: they only test whether something arrives.
 const PROBES: u64 = 1_000_000;
 
 fn memory() -> SharedBroker {
@@ -75,8 +75,8 @@ async fn subscribe(
         .expect("a valid subscription")
 }
 
-/// Subscribes and waits until what is published arrives: on a real broker the queue is made a moment later. Probes may still be under way
-/// then; [`next`] passes over them.
+/// Subscribes and waits until published messages arrive: on a real broker the queue is made a moment later. Probes may still be in flight
+/// then; [`next`] skips them.
 async fn subscribe_bound(broker: &SharedBroker, consumer: &str, prefetch: u16) -> Deliveries {
     let mut deliveries = subscribe(broker, Channel::Changes, consumer, prefetch).await;
     let mut probe = PROBES;
@@ -99,7 +99,7 @@ async fn subscribe_bound(broker: &SharedBroker, consumer: &str, prefetch: u16) -
     deliveries
 }
 
-/// The next delivery that is no probe.
+/// The next delivery that is not a probe.
 async fn next(deliveries: &mut Deliveries) -> Delivery {
     loop {
         let delivery = tokio::time::timeout(wait::PATIENCE, deliveries.next())
@@ -253,7 +253,7 @@ async fn a_full_queue_drops_the_oldest(broker: SharedBroker) {
 
 async fn a_full_queue_of_jobs_refuses_the_next_and_loses_none(broker: SharedBroker) {
     let mut taken = 0;
-    // RabbitMQ looks at the length a moment later than it takes a message.
+    // RabbitMQ checks the queue's length a moment after it accepts a message.
     while broker.publish(&ticket(taken + 1)).await.is_ok() {
         taken += 1;
         assert!(taken < 20 * SMALL.queue as u64, "nothing is refused");
@@ -283,7 +283,7 @@ macro_rules! battery {
             })*
         }
 
-        /// The cases take turns, so that none is held up by another's.
+        /// The cases run one after another, so that none delays another.
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn on_rabbitmq() {
             $(
@@ -367,7 +367,7 @@ mod soak {
     use super::*;
 
     /// Killed within half a second after a queue was declared, RabbitMQ 3.10 comes back with an empty queue of that name that never has a
-    /// leader; without its replacement no message would ever arrive.
+    /// leader; without the replacement no message would ever arrive.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_queue_that_rabbitmq_does_not_bring_back_is_replaced() {
         let mut server = rabbitmq::RabbitServer::start()
@@ -404,7 +404,7 @@ mod soak {
         server.kill();
         server.restart().await.expect("RabbitMQ starts again");
         wait::within(2 * wait::PATIENCE, "a message to arrive", async || {
-            // Nothing is bound to the exchange before its queue answers, so that nobody's confirms are held up.
+            // Nothing is bound to the exchange before its queue answers, so that no publisher's confirms are delayed.
             broker
                 .publish(&change(1))
                 .await

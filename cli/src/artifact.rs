@@ -1,4 +1,4 @@
-//! What `fdn deploy` uploads: a file, or the name of an image in a registry.
+//! The artifact that `fdn deploy` uploads: a file, or the name of an image in a registry.
 
 use std::path::{Path, PathBuf};
 
@@ -12,30 +12,30 @@ use tokio_util::io::ReaderStream;
 use crate::error::CliError;
 use crate::{input, progress};
 
-/// How a file is read from disk.
+/// The size of the chunks in which a file is read, in bytes.
 const CHUNK: usize = 64 << 10;
 
-/// What is uploaded.
+/// An artifact to be uploaded.
 #[derive(Debug)]
 pub enum Artifact {
     /// A file: a component, or the archive of an image.
     File {
-        /// Open to be read.
+        /// The open file.
         file: std::fs::File,
-        /// Its bytes.
+        /// Its size in bytes.
         bytes: u64,
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
     },
-    /// An image that the nodes pull.
+    /// An image that the nodes pull from a registry.
     Image(ImageReference),
 }
 
 impl Artifact {
-    /// What an argument names: the file, if there is one of that name or it cannot be meant as the name of an image.
+    /// The artifact that an argument names: an existing file, or an image if the text looks like the name of one.
     ///
     /// # Errors
-    /// When the file is not usable, or the image is not named by its digest.
+    /// When the file cannot be used, or the image has no digest.
     pub fn of(argument: &Path) -> Result<Self, CliError> {
         let text = argument.to_str().filter(|_| !argument.exists());
         if let Some(text) = text
@@ -49,7 +49,7 @@ impl Artifact {
         Ok(Self::File { file, bytes, path })
     }
 
-    /// How many bytes are sent of it.
+    /// The number of bytes that are sent.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match self {
@@ -58,7 +58,7 @@ impl Artifact {
         }
     }
 
-    /// The file beside which a manifest is looked for; an image has none, so that it is the present folder.
+    /// The file beside which the manifest is searched. It is empty for an image, so that the current folder is searched.
     #[must_use]
     pub fn path(&self) -> &Path {
         match self {
@@ -67,7 +67,7 @@ impl Artifact {
         }
     }
 
-    /// The part of the upload. `bar` follows what is sent.
+    /// The multipart part of the upload. `bar` shows the progress.
     #[must_use]
     pub fn part(self, bar: &ProgressBar) -> Part {
         let (file, bytes, path) = match self {
@@ -78,7 +78,7 @@ impl Artifact {
             }
         };
         let bar = bar.clone();
-        // Exactly the length announced, even if the file grows meanwhile; if it shrinks, the controller notices.
+        // Send exactly the announced length, even if the file grows in the meantime; if it shrinks, the controller notices.
         let reader = tokio::io::AsyncReadExt::take(tokio::fs::File::from_std(file), bytes);
         let stream = ReaderStream::with_capacity(reader, CHUNK).inspect(move |chunk| {
             if let Ok(chunk) = chunk {
@@ -96,7 +96,7 @@ impl Artifact {
     }
 }
 
-/// The image that a text names, if it can be meant as one: with a digest, or a path below a registry and a tag.
+/// The image that a text names, if it looks like one: with a digest, or with a path and a tag.
 fn image(text: &str) -> Option<Result<ImageReference, fdn_core::ParseError>> {
     let last = text.rsplit('/').next().unwrap_or_default();
     let looks_like_one = text.contains("@sha256:")

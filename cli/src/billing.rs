@@ -1,4 +1,4 @@
-//! The billing centre's part of the controller's API as typed calls.
+//! The billing API of the controller, as typed calls.
 
 use fdn_core::billing::{
     Budget, BudgetAlert, BudgetName, BudgetSet, Month, PriceList, PriceListName, Statement,
@@ -9,7 +9,7 @@ use reqwest::Method;
 use crate::client::{Client, collect, read, read_part, send};
 use crate::error::CliError;
 
-/// A page without rows, or the same again, would go on for ever.
+/// Fails if a page has no rows or repeats the cursor, which would result in an endless loop.
 fn ends(next: &Option<String>, before: &Option<String>, rows: usize) -> Result<(), CliError> {
     if next.is_some() && (rows == 0 || next == before) {
         return Err(CliError::Answer {
@@ -25,14 +25,14 @@ fn named(month: Option<Month>) -> String {
 }
 
 impl Client {
-    /// A month's statement with all its lines; the running month's if none is named.
+    /// A month's statement with all its lines; `None` for the current month.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn statement(&self, month: Option<Month>) -> Result<Statement, CliError> {
         let (mut whole, mut cursor): (Option<Statement>, Option<String>) = (None, None);
         loop {
-            // The running month may end between two pages.
+            // The current month may end between two pages.
             let month = whole.as_ref().map(|whole| whole.month).or(month);
             let path = ["v1", "billing", "statements", &named(month)];
             let mut request = self.request(Method::GET, &path)?;
@@ -55,10 +55,10 @@ impl Client {
         }
     }
 
-    /// The lines of a month's statement as comma-separated values.
+    /// The lines of a month's statement as CSV.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn statement_csv(&self, month: Option<Month>) -> Result<String, CliError> {
         let path = ["v1", "billing", "statements", &named(month), "csv"];
         let response = send(self.request(Method::GET, &path)?).await?;
@@ -70,10 +70,10 @@ impl Client {
         })
     }
 
-    /// Usage of a month by one kind of thing.
+    /// The usage of a month, by one dimension.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn usage(&self, month: Option<Month>, by: View) -> Result<UsageView, CliError> {
         let mut rows = Vec::new();
         let mut cursor: Option<String> = None;
@@ -96,7 +96,7 @@ impl Client {
     /// All price lists.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn price_lists(&self) -> Result<Vec<PriceList>, CliError> {
         read(self.request(Method::GET, &["v1", "billing", "prices"])?).await
     }
@@ -104,7 +104,7 @@ impl Client {
     /// Adds or replaces a price list.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn apply_price_list(&self, list: &PriceList) -> Result<PriceList, CliError> {
         read(
             self.request(Method::POST, &["v1", "billing", "prices"])?
@@ -116,7 +116,7 @@ impl Client {
     /// Removes a price list.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn remove_price_list(&self, name: &PriceListName) -> Result<(), CliError> {
         let path = ["v1", "billing", "prices", name.as_str()];
         send(self.request(Method::DELETE, &path)?).await.map(drop)
@@ -125,7 +125,7 @@ impl Client {
     /// All budgets.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn budgets(&self) -> Result<Vec<Budget>, CliError> {
         read(self.request(Method::GET, &["v1", "billing", "budgets"])?).await
     }
@@ -133,7 +133,7 @@ impl Client {
     /// Sets a budget.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn set_budget(
         &self,
         name: &BudgetName,
@@ -146,7 +146,7 @@ impl Client {
     /// Removes a budget.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn remove_budget(&self, name: &BudgetName) -> Result<(), CliError> {
         let path = ["v1", "billing", "budgets", name.as_str()];
         send(self.request(Method::DELETE, &path)?).await.map(drop)
@@ -155,7 +155,7 @@ impl Client {
     /// All alerts, newest first.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn budget_alerts(&self) -> Result<Vec<BudgetAlert>, CliError> {
         self.list(&["v1", "billing", "alerts"], &[]).await
     }

@@ -1,7 +1,7 @@
-//! The configuration file of the command line: which networks ("contexts") it knows and which one is current.
+//! The configuration file of the command line: the known networks ("contexts"), and which one is current.
 //!
-//! `config.toml` holds no secret. The token of a context is a file of its own with mode 0600 in `tokens/` beside it, so that the
-//! configuration can be shown and copied. Which of them a command uses is decided in [`crate::target`].
+//! `config.toml` holds no secrets. The token of a context is in a separate file with mode 0600 in `tokens/` beside it, so that the
+//! configuration can be shown and copied. [`crate::target`] decides which context a command uses.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -23,21 +23,21 @@ pub const LOCAL_CONTEXT: &str = "local";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Context {
-    /// Its controller.
+    /// The URL of its controller.
     pub controller: Url,
-    /// Who is logged in.
+    /// The user who is logged in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The zone of its apps' host names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<HostName>,
-    /// Its DNS server; without one, that of the machine.
+    /// Its DNS server; if absent, that of this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<SocketAddr>,
     /// The port of its gateways.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway_port: Option<u16>,
-    /// The file with the authorities that its certificate is checked against, if they are not the web's.
+    /// The file of the authorities that its certificate is checked against; if absent, the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
     /// The data directory of the `fdn up` that wrote this context. Only such a context is overwritten by `fdn up`.
@@ -45,14 +45,14 @@ pub struct Context {
     pub data_dir: Option<PathBuf>,
 }
 
-/// The whole file.
+/// The content of the configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// The context that commands use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current: Option<String>,
-    /// All of them, by name.
+    /// All contexts by name.
     pub contexts: BTreeMap<String, Context>,
 }
 
@@ -63,7 +63,7 @@ pub struct ConfigStore {
 }
 
 impl ConfigStore {
-    /// The store in the place that the environment names.
+    /// Opens the store in the folder that the environment determines.
     ///
     /// # Errors
     /// When neither XDG_CONFIG_HOME nor HOME is set.
@@ -88,7 +88,7 @@ impl ConfigStore {
         self.folder.join("tokens").join(context)
     }
 
-    /// Reads the file; nothing configured if there is none.
+    /// Reads the file; an empty configuration if there is none.
     ///
     /// # Errors
     /// When it cannot be read or is not valid; the message names line and key.
@@ -108,7 +108,7 @@ impl ConfigStore {
         Ok(config)
     }
 
-    /// Writes the file in one step: a reader sees the old one or the new one.
+    /// Writes the file atomically: a reader sees the old or the new content.
     ///
     /// # Errors
     /// When the folder or the file cannot be written.
@@ -130,7 +130,7 @@ impl ConfigStore {
         Ok(())
     }
 
-    /// Writes a context's token, readable by its owner alone.
+    /// Writes a context's token, readable by its owner only.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -141,7 +141,7 @@ impl ConfigStore {
     /// A context's token, if it has one.
     ///
     /// # Errors
-    /// When the file is there and cannot be read.
+    /// When the file exists but cannot be read.
     pub fn token(&self, context: &str) -> Result<Option<Secret>, CliError> {
         let path = self.token_file(context);
         if path.try_exists().unwrap_or(false) {
@@ -152,10 +152,10 @@ impl ConfigStore {
     }
 }
 
-/// Refuses names that could leave the folder of token files.
+/// Rejects names that could lead out of the folder of token files.
 ///
 /// # Errors
-/// When the name has anything but letters, digits, dots, hyphens and underscores, or begins with a dot.
+/// When the name contains anything but letters, digits, dots, hyphens and underscores, or begins with a dot.
 pub fn check_name(name: &str) -> Result<(), CliError> {
     let plain = name
         .bytes()

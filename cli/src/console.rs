@@ -1,6 +1,6 @@
-//! Where a command writes: results to standard output, everything about how it went to standard error.
+//! The output streams of a command: results go to standard output, everything else to standard error.
 //!
-//! Both are handed in, so that tests read what a user would. Colours and progress appear on a terminal only.
+//! Both are passed in, so that tests can read what a user would see. Colours and progress are only used on a terminal.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -66,7 +66,7 @@ impl Console {
         }
     }
 
-    /// Streams of one's own, taken for files: no colours, no progress.
+    /// Uses the given streams, as if they were files: no colours, no progress.
     #[must_use]
     pub fn new(out: Box<dyn Write + Send>, err: Box<dyn Write + Send>) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl Console {
         }
     }
 
-    /// The same with colours.
+    /// The same console with colours.
     #[must_use]
     pub fn with_colors(self) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl Console {
         self.out_is_terminal
     }
 
-    /// Whether standard error is a terminal: whether progress is shown.
+    /// Whether standard error is a terminal, so that progress is shown.
     #[must_use]
     pub const fn err_is_terminal(&self) -> bool {
         self.err_is_terminal
@@ -131,7 +131,7 @@ impl Console {
         self.print(&format!("{text}\n"))
     }
 
-    /// Writes bytes to standard output at once.
+    /// Writes bytes to standard output, and flushes it.
     ///
     /// # Errors
     /// When the stream is closed.
@@ -140,21 +140,21 @@ impl Console {
         Ok(self.out.flush()?)
     }
 
-    /// Standard output itself, for what is written piece by piece.
+    /// Standard output, for writing in pieces.
     pub fn out(&mut self) -> &mut dyn Write {
         &mut self.out
     }
 
-    /// Writes a line to standard error. A closed standard error is no reason to fail.
+    /// Writes a line to standard error. Errors are ignored.
     pub fn note(&mut self, text: &str) {
         drop(self.err.write_all(format!("{text}\n").as_bytes()));
         drop(self.err.flush());
     }
 
-    /// Writes a result in the form asked for.
+    /// Writes a result in the requested format.
     ///
     /// # Errors
-    /// When the stream is closed or the value cannot be written in that form.
+    /// When the stream is closed, or the value cannot be written in this format.
     pub fn report<R: Report + Serialize>(
         &mut self,
         format: Format,

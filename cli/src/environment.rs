@@ -1,11 +1,11 @@
-//! The environment variables a command sees, and the folders that follow from them (XDG Base Directory Specification 0.8).
+//! The environment variables of a command, and the folders that they determine (XDG Base Directory Specification 0.8).
 //!
-//! Handed in rather than read where they are needed, so that tests can set them without touching the process.
+//! They are passed in rather than read where they are needed, so that tests can set them without changing the process.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Variables by name.
+/// Environment variables by name.
 #[derive(Clone, Debug, Default)]
 pub struct Environment(BTreeMap<String, String>);
 
@@ -20,13 +20,13 @@ impl Environment {
         )
     }
 
-    /// Variables of one's own.
+    /// Uses the given variables.
     #[must_use]
     pub fn of<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> Self {
         Self(pairs.into_iter().map(|(k, v)| (k.to_owned(), v)).collect())
     }
 
-    /// A variable; empty counts as unset.
+    /// The value of a variable; an empty one counts as unset.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0
@@ -35,26 +35,26 @@ impl Environment {
             .filter(|v| !v.is_empty())
     }
 
-    /// `$XDG_CONFIG_HOME/fdn`, else `~/.config/fdn`; `None` without a home.
+    /// `$XDG_CONFIG_HOME/fdn`, or else `~/.config/fdn`; `None` without a home directory.
     #[must_use]
     pub fn config_folder(&self) -> Option<PathBuf> {
         self.folder("XDG_CONFIG_HOME", ".config")
     }
 
-    /// `$XDG_DATA_HOME/fdn`, else `~/.local/share/fdn`; `None` without a home.
+    /// `$XDG_DATA_HOME/fdn`, or else `~/.local/share/fdn`; `None` without a home directory.
     #[must_use]
     pub fn data_folder(&self) -> Option<PathBuf> {
         self.folder("XDG_DATA_HOME", ".local/share")
     }
 
-    /// `$XDG_CACHE_HOME/fdn`, else `~/.cache/fdn`; `None` without a home.
+    /// `$XDG_CACHE_HOME/fdn`, or else `~/.cache/fdn`; `None` without a home directory.
     #[must_use]
     pub fn cache_folder(&self) -> Option<PathBuf> {
         self.folder("XDG_CACHE_HOME", ".cache")
     }
 
     fn folder(&self, variable: &str, under_home: &str) -> Option<PathBuf> {
-        // The specification: a relative path in these variables is invalid and to be ignored.
+        // According to the specification, a relative path in these variables is invalid and must be ignored.
         let own = self
             .get(variable)
             .map(PathBuf::from)

@@ -1,4 +1,4 @@
-//! Every way a command can fail, with the code, the exit code and what to do next.
+//! All errors of commands, with their error code, exit code and advice.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,76 +12,76 @@ use fdn_service::ServiceError;
 use crate::exit::Exit;
 use crate::resolver::ResolveError;
 
-/// The text of the page that explains every code: hints are taken from it, so that both always agree.
+/// The page that explains every error code: hints are taken from it, so that they always agree with it.
 const ERROR_PAGE: &str = include_str!("../../docs/errors.md");
 
 /// An error of a command.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CliError {
-    /// The arguments do not make sense together.
+    /// The arguments contradict each other or are invalid.
     #[error("{0}")]
     Usage(String),
-    /// The configuration file, a variable or the token file is not usable.
+    /// The configuration file, a variable or the token file cannot be used.
     #[error("{0}")]
     Config(String),
-    /// A file of the user's cannot be used.
+    /// A file of the user cannot be used.
     #[error("{}: {reason}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
-        /// The code: an empty component has its own.
+        /// The error code: an empty component has its own.
         code: ErrorCode,
     },
     /// There is no token for this controller.
     #[error("not logged in to {controller}")]
     NotLoggedIn {
-        /// The controller.
+        /// The controller's URL.
         controller: String,
     },
     /// The controller answered with a problem.
     #[error("{}", .0.detail)]
     Problem(Box<Problem>),
-    /// Something answered that is not a controller of this network.
+    /// The server that answered is not a controller of this network.
     #[error("{url} answered with {status}, and not as a controller does")]
     Foreign {
-        /// What was asked.
+        /// The requested URL.
         url: String,
         /// The HTTP status.
         status: u16,
     },
-    /// An answer could not be read.
+    /// An answer could not be parsed.
     #[error("the answer of {url} cannot be read: {reason}")]
     Answer {
-        /// What was asked.
+        /// The requested URL.
         url: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Nobody answered.
+    /// There was no answer.
     #[error("{what} does not answer at {place}: {reason}")]
     Unreachable {
-        /// Who: "the controller", "a gateway".
+        /// The kind of server: "the controller", "a gateway".
         what: &'static str,
-        /// Where.
+        /// Its URL or address.
         place: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// What was taken for the admin address of a DNS server is none.
+    /// The server at this address is not the admin listener of a DNS server.
     #[error("no DNS server answers at the admin address {server}: {reason}")]
     NoDnsServer {
         /// The address.
         server: SocketAddr,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// It took too long.
+    /// An operation took too long.
     #[error("{0}")]
     Timeout(String),
-    /// The name could not be resolved.
+    /// The host name could not be resolved.
     #[error(transparent)]
     Resolve(#[from] ResolveError),
     /// A call was answered with an error by the gateway or the function.
@@ -90,27 +90,27 @@ pub enum CliError {
     /// A call was answered by the function with a status of 400 or above; the answer itself was printed.
     #[error("the function answered with status {0}")]
     Status(u16),
-    /// The connection of a call ended before its answer did.
+    /// The connection ended before the answer to a call was complete.
     #[error("{0}")]
     Cut(String),
-    /// A job that was waited for ended without success; where it stands was printed.
+    /// A job that was waited for did not succeed; its state was already printed.
     #[error("job {job} ended without success: {state}")]
     JobEnded {
         /// The job.
         job: JobId,
-        /// How.
+        /// Its final state.
         state: JobState,
     },
-    /// Checks failed, of `fdn doctor` or `fdn test`; the table was printed.
+    /// Checks of `fdn doctor` or `fdn test` failed; the table was already printed.
     #[error("{0}")]
     Unhealthy(String),
-    /// The user said no.
+    /// The user declined.
     #[error("nothing was changed")]
     Declined,
-    /// Declared files are not valid: a line for each mistake, with its file, line and path.
+    /// Declared files are not valid: one line per mistake, with file, line and path.
     #[error("{0}")]
     Declared(String),
-    /// The terminal, a pipe or a file failed.
+    /// Writing to the terminal, a pipe or a file failed.
     #[error("output: {0}")]
     Output(#[from] io::Error),
     /// The manifest is not valid.
@@ -118,25 +118,25 @@ pub enum CliError {
     Manifest {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: ManifestError,
     },
     /// A name or number is not valid.
     #[error(transparent)]
     Parse(#[from] ParseError),
-    /// The shell of a process failed.
+    /// The shared service code failed.
     #[error(transparent)]
     Service(#[from] ServiceError),
     /// A simulation could not be run.
     #[error("{}", with_causes(.0))]
     Sim(#[from] fdn_sim::Error),
-    /// A folder to be made has something in it.
+    /// The folder to be created is not empty.
     #[error("{} is there already and is not empty", path.display())]
     Exists {
         /// The folder.
         path: PathBuf,
     },
-    /// An address is not this machine's.
+    /// The address does not belong to this machine.
     #[error("{address} is not an address of this machine, so nothing can listen there")]
     NoAddress {
         /// The address.
@@ -145,17 +145,17 @@ pub enum CliError {
     /// A part of the embedded network could not start.
     #[error("{part} could not start: {message}")]
     Start {
-        /// Which.
+        /// The name of the component.
         part: &'static str,
-        /// Why, with its causes.
+        /// The error with its causes.
         message: String,
-        /// Its code.
+        /// The error code.
         code: ErrorCode,
     },
 }
 
 impl CliError {
-    /// The number the program ends with.
+    /// The exit code of the program.
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
@@ -196,7 +196,7 @@ impl CliError {
         }
     }
 
-    /// What to do next.
+    /// Advice on what to do next.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let text = match self {
@@ -302,7 +302,7 @@ impl Coded for CliError {
     }
 }
 
-/// Whether the code of an error tells the reader something: it stands on the page of codes for just this.
+/// Whether the error code is helpful to the reader: it is documented for exactly this error.
 fn shows_code(error: &CliError) -> bool {
     match error {
         CliError::Usage(_)
@@ -335,7 +335,7 @@ fn shows_code(error: &CliError) -> bool {
     }
 }
 
-/// An error's text with those of its causes behind it.
+/// The text of an error, followed by those of its causes.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
@@ -363,13 +363,13 @@ pub fn render(error: &CliError) -> String {
     text
 }
 
-/// What the page of error codes advises for a code.
+/// The advice of the page of error codes for a code.
 #[must_use]
 pub fn hint_of(code: ErrorCode) -> Option<String> {
     let heading = format!("## {code}\n");
     let section = ERROR_PAGE.split_once(&heading)?.1;
     let section = section.split("\n## ").next()?;
-    // The first paragraph says what the code means, the rest what to do.
+    // The first paragraph explains the code, the rest gives advice.
     let advice = section.trim().split_once("\n\n")?.1;
     Some(advice.split_whitespace().collect::<Vec<_>>().join(" "))
 }

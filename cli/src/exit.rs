@@ -1,16 +1,16 @@
-//! Exit codes: what a script can tell from `$?`. They never change their meaning.
+//! Exit codes, for scripts. Their meanings never change.
 
 use std::process::ExitCode;
 
 use fdn_core::ErrorCode;
 
-/// How the program ended.
+/// The result of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Exit {
     /// Everything asked for was done.
     Ok = 0,
-    /// It failed for a reason that has no number of its own.
+    /// It failed for a reason without an exit code of its own.
     Failed = 1,
     /// Wrong arguments, configuration, data directory, address, or a file that is not accepted.
     Usage = 2,
@@ -18,13 +18,13 @@ pub enum Exit {
     Denied = 3,
     /// There is no such app, version or host.
     NotFound = 4,
-    /// The present state stands against it.
+    /// The request conflicts with the current state.
     Conflict = 5,
-    /// It was not done in time.
+    /// It was not completed in time.
     Timeout = 6,
     /// The controller, the DNS server or a gateway could not be reached, or one of them cannot reach what it needs.
     Unreachable = 7,
-    /// `fdn invoke`: the call was made and answered with a status of 400 or above.
+    /// `fdn invoke`: the call was answered with a status of 400 or above.
     CallFailed = 8,
 }
 
@@ -105,7 +105,7 @@ impl Exit {
             | ErrorCode::Overloaded
             | ErrorCode::NotReady
             | ErrorCode::NoResponse => Self::CallFailed,
-            // Codes of the future, and those without a number of their own.
+            // Codes added in the future, and those without an exit code of their own.
             _ => Self::Failed,
         }
     }

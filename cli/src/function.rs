@@ -1,4 +1,4 @@
-//! A function's folder, as `fdn new` makes it: its manifest, where its component lies, and how it is built.
+//! A function's folder, as created by `fdn new`: its manifest, its component, and its build command.
 
 use std::path::{Path, PathBuf};
 
@@ -9,19 +9,19 @@ use fdn_core::{ByteSize, DurationMs, ErrorCode};
 use crate::error::CliError;
 use crate::input;
 
-/// The manifest's name.
+/// The file name of the manifest.
 pub const MANIFEST: &str = "fdn.toml";
-/// The largest manifest that is read, in bytes.
+/// The largest manifest in bytes.
 pub const MANIFEST_MAX: u64 = 1 << 20;
-/// The largest `package.json` that is read, in bytes.
+/// The largest `package.json` in bytes.
 const PACKAGE_MAX: u64 = 1 << 20;
 
 /// A function's folder.
 #[derive(Clone, Debug)]
 pub struct FunctionFolder {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// What is in its `fdn.toml`; what a function has that says nothing, if there is none.
+    /// The content of its `fdn.toml`; the defaults if there is none.
     pub manifest: Manifest,
 }
 
@@ -29,7 +29,7 @@ impl FunctionFolder {
     /// Reads the manifest of a folder.
     ///
     /// # Errors
-    /// When there is no such folder, or its manifest is not valid.
+    /// When the folder does not exist, or its manifest is not valid.
     pub fn open(path: &Path) -> Result<Self, CliError> {
         let failed = |reason: &str| CliError::File {
             path: path.to_owned(),
@@ -53,10 +53,10 @@ impl FunctionFolder {
         })
     }
 
-    /// The function's name: what the manifest says, else what the folder is called.
+    /// The function's name: from the manifest, or else the name of the folder.
     ///
     /// # Errors
-    /// When neither is a name.
+    /// When neither is a valid name.
     pub fn name(&self) -> Result<String, CliError> {
         if let Some(name) = &self.manifest.name {
             return Ok(name.to_string());
@@ -73,7 +73,7 @@ impl FunctionFolder {
     /// The component in the folder: `NAME.wasm`, else the only `.wasm` file.
     ///
     /// # Errors
-    /// When there is none, or several of which none has the function's name.
+    /// When there is none, or there are several and none has the function's name.
     pub fn component(&self) -> Result<PathBuf, CliError> {
         let failed = |reason: String| CliError::File {
             path: self.path.clone(),
@@ -107,10 +107,10 @@ impl FunctionFolder {
         }
     }
 
-    /// What builds it, for `sh -c` in the folder: what the templates of `fdn new` have.
+    /// The build command, for `sh -c` in the folder, as in the templates of `fdn new`.
     ///
     /// # Errors
-    /// When nothing in the folder says how.
+    /// When nothing in the folder determines it.
     pub fn build(&self) -> Result<String, CliError> {
         if self.path.join("build.sh").is_file() {
             return Ok("./build.sh".to_owned());
@@ -120,7 +120,7 @@ impl FunctionFolder {
             let text = input::text(&package, PACKAGE_MAX)?;
             let package = serde_json::from_str::<serde_json::Value>(&text).unwrap_or_default();
             if package["scripts"]["build"].is_string() {
-                // The tools are installed once; who adds a dependency sees npm's own words.
+                // Dependencies are installed once; if one is added later, the user sees npm's own message.
                 let installed = self.path.join("node_modules").exists();
                 let install = if installed { "" } else { "npm install && " };
                 return Ok(format!("{install}npm run --silent build"));
@@ -136,7 +136,7 @@ impl FunctionFolder {
     }
 }
 
-/// Bounds that refuse nothing: those that count are the controller's to know.
+/// Bounds that accept everything: the actual ones are known to the controller.
 #[must_use]
 pub const fn unbounded() -> ManifestBounds {
     ManifestBounds {

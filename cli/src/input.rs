@@ -1,4 +1,4 @@
-//! What people type or hand in: passwords without echo, a yes or no, files named on the command line.
+//! Input by the user: passwords without echo, confirmations, files named on the command line.
 
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
@@ -9,12 +9,12 @@ use fdn_service::secret::{self, Secret};
 use crate::console::Console;
 use crate::error::CliError;
 
-/// The largest of small files.
+/// The largest size of small files, in bytes.
 const TEXT_MAX: u64 = 64 << 10;
-/// The largest secret or password that is read.
+/// The largest secret or password, in bytes.
 const SECRET_MAX: u64 = 1 << 20;
 
-/// A password: from the file, else from the terminal without echo, else the first line of standard input.
+/// A password: from the file, or else from the terminal without echo, or else the first line of standard input.
 ///
 /// # Errors
 /// When the file cannot be read, or there is no password.
@@ -41,10 +41,10 @@ pub fn password(file: Option<&Path>, user: &str, place: &str) -> Result<Secret, 
     Ok(Secret::new(text))
 }
 
-/// A password that is chosen now, and that nobody but its owner could put right: as [`password`], and on a terminal typed twice.
+/// A newly chosen password, which only its owner could correct later: like [`password`], but typed twice on a terminal.
 ///
 /// # Errors
-/// As [`password`]; when the two are not the same.
+/// As for [`password`], or when the two do not match.
 pub fn chosen_password(file: Option<&Path>, user: &str, place: &str) -> Result<Secret, CliError> {
     let chosen = password(file, &format!("{user}, the new one,"), place)?;
     if file.is_none() && io::stdin().is_terminal() {
@@ -53,7 +53,7 @@ pub fn chosen_password(file: Option<&Path>, user: &str, place: &str) -> Result<S
     Ok(chosen)
 }
 
-/// A line from the terminal, without echo.
+/// Reads a line from the terminal, without echo.
 fn typed(question: &str) -> Result<String, CliError> {
     let terminal = console::Term::stderr();
     terminal.write_str(question)?;
@@ -69,10 +69,10 @@ fn same(chosen: &Secret, again: &str) -> Result<(), CliError> {
     ))
 }
 
-/// The text of a small file, such as a public key.
+/// Reads a small text file, such as a public key.
 ///
 /// # Errors
-/// When it cannot be read, is no text, or is too large.
+/// When it cannot be read, is not text, or is too large.
 pub fn text_file(path: &Path) -> Result<String, CliError> {
     let failed = |reason: String| CliError::File {
         path: path.to_owned(),
@@ -86,10 +86,10 @@ pub fn text_file(path: &Path) -> Result<String, CliError> {
     std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))
 }
 
-/// Asks for a yes. Without a terminal nobody can answer, and the flag that says so beforehand is named.
+/// Asks for confirmation. Without a terminal this fails, and the message names the flag that confirms beforehand.
 ///
 /// # Errors
-/// [`CliError::Declined`] for anything but a yes, [`CliError::Usage`] without a terminal.
+/// [`CliError::Declined`] for any answer but yes, [`CliError::Usage`] without a terminal.
 pub fn confirm(console: &mut Console, question: &str) -> Result<(), CliError> {
     if !io::stdin().is_terminal() {
         return Err(CliError::Usage(format!(
@@ -105,7 +105,7 @@ pub fn confirm(console: &mut Console, question: &str) -> Result<(), CliError> {
     }
 }
 
-/// The value of a secret: the whole file (or standard input for `-`), without one newline at its end.
+/// The value of a secret: the whole file (or standard input for `-`), without one trailing newline.
 ///
 /// # Errors
 /// When it cannot be read, is too large or is not text.
@@ -135,7 +135,7 @@ pub fn secret_value(path: &Path) -> Result<String, CliError> {
     Ok(text)
 }
 
-/// The text of a file, or of standard input for `-`, of at most `max` bytes.
+/// Reads a text file, or standard input for `-`, of at most `max` bytes.
 ///
 /// # Errors
 /// When it cannot be read, is too large or is not text.
@@ -159,10 +159,10 @@ pub fn text(path: &Path, max: u64) -> Result<String, CliError> {
     Ok(text)
 }
 
-/// Opens a file that is to be uploaded: there, readable, no folder, not empty.
+/// Opens a file to be uploaded. Returns it with its size. It must be a readable regular file that is not empty.
 ///
 /// # Errors
-/// What is wrong with it; an empty file has its own code.
+/// When it cannot be used; an empty file has its own error code.
 pub fn upload(path: &Path) -> Result<(std::fs::File, u64), CliError> {
     let failed = |reason: &str, code| CliError::File {
         path: path.to_owned(),

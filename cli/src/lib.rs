@@ -1,12 +1,13 @@
 //! `fdn`, the command line of the function delivery network.
 //!
-//! Every command is a function that takes its arguments, the environment variables and the streams it writes to, so that tests run it
-//! without a process. [`run`] chooses the command, [`main_with`] adds what a process needs: an exit code and the error's text.
+//! Every command is a function of its arguments, the environment variables and the output streams, so that tests can run it
+//! without a process. [`run`] dispatches the command; [`main_with`] adds what a process needs: the exit code and the error message.
 //!
-//! - [`args`] is the command line; [`target`], [`config`] and [`environment`] decide which network is meant; [`client`] speaks to its controller.
-//! - [`resolver`] asks the network's own DNS, as `fdn invoke` needs it.
-//! - [`function`] is a function's folder, [`cases`] are the requests beside it and what must be answered, [`dev`] says what a change of it leads to.
-//! - [`output`] and [`console`] print; [`exit`] and [`error`] say how it ended and what to do next.
+//! - [`args`] parses the command line; [`target`], [`config`] and [`environment`] determine the network; [`client`] talks to its controller.
+//! - [`resolver`] queries the network's own DNS, as `fdn invoke` needs it.
+//! - [`function`] is a function's folder, [`cases`] holds its test requests with the expected answers, [`dev`] decides about the reaction to
+//!   changes.
+//! - [`output`] and [`console`] print; [`exit`] and [`error`] report the result and what to do next.
 //! - [`up`] runs a whole network in one process; [`commands`] holds all other commands.
 
 pub mod apply;
@@ -40,7 +41,7 @@ use exit::Exit;
 /// Runs a command.
 ///
 /// # Errors
-/// Whatever the command fails with.
+/// Any error of the command.
 pub async fn run(
     command: &Command,
     env: &Environment,
@@ -98,7 +99,7 @@ pub async fn run(
     }
 }
 
-/// Runs a command line to its end and tells how it ended. Errors are printed.
+/// Runs a command line and returns the result. Errors are printed.
 pub async fn main_with(cli: &Cli, env: &Environment, console: &mut Console) -> Exit {
     match Box::pin(run(&cli.command, env, console)).await {
         Ok(()) => Exit::Ok,

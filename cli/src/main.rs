@@ -11,7 +11,7 @@ use fdn_cli::environment::Environment;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // `fdn up` compiles components in a process of its own with limits: this same program.
+    // `fdn up` compiles components in a separate process with limits, which is this same program.
     let mut words = std::env::args_os().skip(1);
     if words
         .next()
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         }
     };
     let exit = runtime.block_on(fdn_cli::main_with(&cli, &env, &mut console));
-    // A read of standard input that nobody waits for any more must not keep the process.
+    // A pending read of standard input must not delay the end of the process.
     runtime.shutdown_background();
     exit.into()
 }

@@ -1,6 +1,6 @@
-//! The forms in which a result can be printed: `-o table|wide|json|yaml|name`.
+//! The output formats of results: `-o table|wide|json|yaml|name`.
 //!
-//! `json` and `yaml` print exactly what the API answers, so that scripts can rely on `docs/api`; `name` prints names alone, one a
+//! `json` and `yaml` print exactly the API's answer, so that scripts can rely on `docs/api`; `name` prints only names, one per
 //! line, for pipes; `table` and `wide` are for people and may change.
 
 use clap::ValueEnum;
@@ -27,12 +27,12 @@ pub enum Format {
     Name,
 }
 
-/// A result that people can read.
+/// A result in human-readable form.
 pub trait Report {
-    /// The text for `table` (or `wide`), with a newline at its end.
+    /// The text for `table` (or `wide`), with a trailing newline.
     fn text(&self, wide: bool) -> String;
 
-    /// What `name` prints.
+    /// The names that `name` prints.
     fn names(&self) -> Vec<String>;
 }
 
@@ -42,22 +42,22 @@ pub trait Report {
 pub struct Listing<'a, T> {
     /// The rows.
     pub rows: &'a [T],
-    /// What to say when there are none.
+    /// The text if there are no rows.
     #[serde(skip)]
     pub nothing: &'static str,
-    /// The time that ages are counted to.
+    /// The current time, for ages.
     #[serde(skip)]
     pub now: Timestamp,
 }
 
-/// A value that is a row of a [`Listing`].
+/// A value that can be a row of a [`Listing`].
 pub trait Row {
-    /// Names of the columns; those from [`Row::NARROW`] on are only for `wide`.
+    /// The names of the columns; those from [`Row::NARROW`] on are shown by `wide` only.
     const COLUMNS: &'static [&'static str];
-    /// How many columns `table` shows.
+    /// The number of columns that `table` shows.
     const NARROW: usize;
 
-    /// One cell for each column.
+    /// The cells, one per column.
     fn cells(&self, now: Timestamp) -> Vec<String>;
 
     /// Its name.
@@ -85,7 +85,7 @@ impl<T: Row> Report for Listing<'_, T> {
 /// Renders a result.
 ///
 /// # Errors
-/// When the value cannot be written in this form.
+/// When the value cannot be written in this format.
 pub fn render<R: Report + Serialize>(format: Format, report: &R) -> Result<String, CliError> {
     let failed = |e: String| CliError::Output(std::io::Error::other(e));
     Ok(match format {
@@ -99,7 +99,7 @@ pub fn render<R: Report + Serialize>(format: Format, report: &R) -> Result<Strin
     })
 }
 
-/// A table without lines: columns two spaces apart, nothing behind the last one.
+/// A table without lines: columns are two spaces apart, without trailing spaces.
 #[must_use]
 pub fn table(columns: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
@@ -119,7 +119,7 @@ pub fn table(columns: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> S
         .collect()
 }
 
-/// The same, moved to the right.
+/// The text indented by `by` spaces.
 #[must_use]
 pub fn indented(text: &str, by: usize) -> String {
     text.lines()
@@ -127,10 +127,10 @@ pub fn indented(text: &str, by: usize) -> String {
         .collect()
 }
 
-/// How long ago, in the two largest units at most: `4s`, `3m`, `2h10m`, `5d`.
+/// An age in at most the two largest units: `4s`, `3m`, `2h10m`, `5d`.
 #[must_use]
 pub fn age(since: Timestamp, now: Timestamp) -> String {
-    // What was there before times were kept has none.
+    // Items from before times were recorded have none.
     if since == Timestamp(0) {
         return "-".to_owned();
     }
@@ -144,16 +144,16 @@ pub fn age(since: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// A point in time as RFC 3339 writes it, in UTC with milliseconds.
+/// A time in RFC 3339 format, in UTC with milliseconds.
 #[must_use]
 pub fn time(at: Timestamp) -> String {
-    // Beyond the year 9999 the format has no room; such a time is a broken clock's.
+    // The format ends with the year 9999; a later time comes from a wrong clock.
     let at = at.get().min(253_402_300_799_999);
     let time = std::time::UNIX_EPOCH + std::time::Duration::from_millis(at);
     humantime::format_rfc3339_millis(time).to_string()
 }
 
-/// A number of bytes with three digits or so: `84.1 KiB`.
+/// A number of bytes with about three digits: `84.1 KiB`.
 #[must_use]
 pub fn size(bytes: u64) -> String {
     const UNITS: [(u32, &str); 3] = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
@@ -166,7 +166,7 @@ pub fn size(bytes: u64) -> String {
     format!("{} B", ByteSize::from_bytes(bytes).as_bytes())
 }
 
-/// A number of milliseconds with two decimals; `-` for what is infinite, which is to say not known.
+/// A number of milliseconds with two decimals; `-` if it is infinite, which means unknown.
 #[must_use]
 pub fn millis(ms: fdn_core::Millis) -> String {
     if ms.is_finite() {
@@ -176,7 +176,7 @@ pub fn millis(ms: fdn_core::Millis) -> String {
     }
 }
 
-/// A function's text must not steer the terminal: control characters are shown, not sent.
+/// Escapes control characters, so that a function's output cannot control the terminal.
 pub(crate) fn printable(text: &str) -> String {
     text.chars()
         .map(|c| {

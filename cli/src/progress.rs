@@ -1,4 +1,4 @@
-//! Progress on standard error, shown on a terminal only.
+//! Progress on standard error, shown only on a terminal.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ fn target(console: &Console) -> ProgressDrawTarget {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    // The templates are constants below; a mistake in one would only cost its looks.
+    // The templates are constants below; a mistake in one would only affect its appearance.
     ProgressStyle::with_template(template)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("━╸─")
 }
 
-/// A bar for an upload of `bytes`.
+/// A progress bar for an upload of `bytes` bytes.
 #[must_use]
 pub(crate) fn upload(console: &Console, bytes: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(bytes), target(console));
@@ -32,14 +32,14 @@ pub(crate) fn upload(console: &Console, bytes: u64) -> ProgressBar {
     bar
 }
 
-/// What the bar shows once everything was sent and the controller works on it.
+/// Changes the bar for the time when everything was sent and the controller is working.
 pub(crate) fn validating(bar: &ProgressBar) {
     bar.set_style(style("  {spinner} {msg} {elapsed}"));
     bar.set_message("checking and compiling");
     bar.enable_steady_tick(Duration::from_millis(100));
 }
 
-/// A spinner for a wait.
+/// A spinner for waiting.
 #[must_use]
 pub(crate) fn spinner(console: &Console, message: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, target(console));

@@ -1,9 +1,9 @@
-//! A small stub resolver that asks one DNS server, so that `fdn invoke` takes the way a user's call takes without touching the
+//! A small stub resolver that queries one DNS server, so that `fdn invoke` takes the same path as a user's call without involving the
 //! machine's own resolver.
 //!
-//! UDP first, from a fresh socket and with a fresh id for each attempt, so that a late or forged answer is not taken (RFC 5452,
-//! section 9); TCP when the answer is cut (RFC 7766, section 5). A client subnet (RFC 7871) can be sent along, to see what a client
-//! elsewhere would be told.
+//! UDP first, with a new socket and a new id for each attempt, so that a late or forged answer is not accepted (RFC 5452,
+//! section 9); TCP if the answer is truncated (RFC 7766, section 5). A client subnet (RFC 7871) can be sent along, to see the answer for
+//! a client elsewhere.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -18,27 +18,27 @@ use hickory_proto::rr::{Name, RData, RecordType};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
-/// What a UDP answer may be as large as: fits into one packet nearly everywhere (DNS flag day 2020).
+/// The largest UDP answer in bytes: fits into one packet nearly everywhere (DNS flag day 2020).
 const UDP_PAYLOAD: u16 = 1232;
 
-/// A question that got no useful answer.
+/// Why a name was not resolved.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResolveError {
-    /// The server says that there is no such name.
+    /// The server answered that the name does not exist.
     #[error("{name} does not exist, says the DNS server {server}")]
     NoSuchName {
         /// The name.
         name: String,
-        /// Who says so.
+        /// The server.
         server: SocketAddr,
     },
-    /// The name exists and has no address at present.
+    /// The name exists but has no address.
     #[error("{name} has no address at present, says the DNS server {server}")]
     NoAddress {
         /// The name.
         name: String,
-        /// Who says so.
+        /// The server.
         server: SocketAddr,
     },
     /// The server answered with an error.
@@ -46,20 +46,20 @@ pub enum ResolveError {
     Refused {
         /// The name.
         name: String,
-        /// Who.
+        /// The server.
         server: SocketAddr,
         /// The response code.
         code: ResponseCode,
     },
-    /// No answer came.
+    /// There was no answer.
     #[error("the DNS server {server} did not answer: {reason}")]
     Silent {
-        /// Who.
+        /// The server.
         server: SocketAddr,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// It is not known which server to ask.
+    /// No DNS server is known.
     #[error("it is not known which DNS server to ask: {0}")]
     NoServer(String),
     /// The name is longer than DNS allows.
@@ -67,7 +67,7 @@ pub enum ResolveError {
     BadName {
         /// The name.
         name: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -85,35 +85,35 @@ impl Coded for ResolveError {
     }
 }
 
-/// What a name resolved to.
+/// The result of resolving a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
     /// The addresses, in the order of the answer.
     pub addresses: Vec<IpAddr>,
-    /// For how many seconds they hold.
+    /// The TTL in seconds.
     pub ttl_s: u32,
-    /// For which prefix length of the client subnet they hold, if the server says.
+    /// The scope: the prefix length of the client subnet that the answer is valid for, if the server says so.
     pub scope: Option<u8>,
-    /// The revision that they follow from, if that was asked for and the server says.
+    /// The revision of the answer's state, if it was requested and the server reports it.
     pub revision: Option<Revision>,
-    /// Whether the answer was cut and had to be fetched by TCP.
+    /// Whether the answer was truncated and had to be fetched over TCP.
     pub by_tcp: bool,
-    /// How long it took.
+    /// The time taken.
     pub took: Duration,
 }
 
-/// Asks one server.
+/// A resolver that queries one server.
 #[derive(Clone, Copy, Debug)]
 pub struct Resolver {
     server: SocketAddr,
     attempts: u32,
     timeout: Duration,
-    /// Whether the revision of answers is asked for.
+    /// Whether to request the revision of answers.
     revision: bool,
 }
 
 impl Resolver {
-    /// A resolver that asks `server`, three times at most, waiting a second each time.
+    /// A resolver that queries `server`, with at most three attempts of one second each.
     #[must_use]
     pub const fn new(server: SocketAddr) -> Self {
         Self {
@@ -124,13 +124,13 @@ impl Resolver {
         }
     }
 
-    /// The same with a waiting time of one's own for each attempt.
+    /// The same resolver with this timeout per attempt.
     #[must_use]
     pub const fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// The same that asks for the revision of what it is answered.
+    /// The same resolver, requesting the revision of answers.
     #[must_use]
     pub const fn asking_for_revision(self) -> Self {
         Self {
@@ -145,7 +145,7 @@ impl Resolver {
         self.server
     }
 
-    /// The addresses of `host`: IPv4, or IPv6 if it has no other.
+    /// The addresses of `host`: IPv4, or IPv6 if it has no IPv4 address.
     ///
     /// # Errors
     /// When there is no such name, no address, or no answer.
@@ -168,7 +168,7 @@ impl Resolver {
         })
     }
 
-    /// The addresses of `host` of one kind, of which there may be none.
+    /// The addresses of `host` of one type; there may be none.
     ///
     /// # Errors
     /// When there is no such name or no answer.
@@ -195,10 +195,10 @@ impl Resolver {
         })
     }
 
-    /// The start of authority of a zone, and whether the server answers with authority.
+    /// The SOA record of a zone, and whether the server is authoritative.
     ///
     /// # Errors
-    /// When the server does not answer or knows no such zone.
+    /// When the server does not answer or does not know the zone.
     pub async fn zone(&self, zone: &HostName) -> Result<(SOA, bool), ResolveError> {
         let (answer, _) = self.ask(zone.as_str(), RecordType::SOA, None).await?;
         self.check(zone.as_str(), &answer)?;
@@ -214,10 +214,10 @@ impl Resolver {
         Ok((soa, authoritative))
     }
 
-    /// What the parent zone is to hold for a signed zone, as the zone itself says (CDS, RFC 7344, section 3.1); nothing if it is not signed.
+    /// The DS data that a signed zone asks its parent to publish (CDS, RFC 7344, section 3.1); empty if it is not signed.
     ///
     /// # Errors
-    /// When the server does not answer or knows no such zone.
+    /// When the server does not answer or does not know the zone.
     pub async fn delegation(&self, zone: &HostName) -> Result<Vec<CDS>, ResolveError> {
         let (answer, _) = self.ask(zone.as_str(), RecordType::CDS, None).await?;
         self.check(zone.as_str(), &answer)?;
@@ -237,7 +237,7 @@ impl Resolver {
         }
     }
 
-    /// Asks, by UDP and then by TCP if the answer is cut. The flag tells which it was.
+    /// Queries over UDP, and over TCP if the answer is truncated. The flag is true for TCP.
     async fn ask(
         &self,
         name: &str,
@@ -255,7 +255,7 @@ impl Resolver {
                     last = "it answered that it failed".to_owned();
                 }
                 Ok(Ok(answer)) => return Ok((answer, false)),
-                // A refusal (nobody listens there) comes at once; the pause keeps the attempts apart.
+                // A refusal (nothing listens there) arrives at once; the pause keeps the attempts apart.
                 Ok(Err(error)) => {
                     last = error.to_string();
                     tokio::time::sleep(self.timeout / 10).await;
@@ -282,7 +282,7 @@ impl Resolver {
         let mut buffer = vec![0; usize::from(u16::MAX)];
         loop {
             let length = socket.recv(&mut buffer).await?;
-            // Anything that is not the answer to this question is passed over; the time-out ends the wait.
+            // Packets that do not answer this question are ignored; the timeout ends the wait.
             if let Ok(answer) = Message::from_vec(&buffer[..length])
                 && answers(question, &answer)
             {
@@ -367,7 +367,7 @@ fn answers(question: &Message, answer: &Message) -> bool {
                 && q.query_type() == a.query_type()
                 && q.query_class() == a.query_class()
         }
-        // A server that could not read the question repeats none (RFC 1035, section 4.1.1).
+        // A server that could not parse the question does not repeat it (RFC 1035, section 4.1.1).
         (_, None) => answer.metadata.response_code != ResponseCode::NoError,
         (None, Some(_)) => false,
     };
@@ -401,10 +401,10 @@ fn revision_of(answer: &Message) -> Option<Revision> {
     }
 }
 
-/// The machine's own DNS server: the first `nameserver` of a `resolv.conf`.
+/// The machine's own DNS server: the first `nameserver` in a `resolv.conf`.
 ///
 /// # Errors
-/// When the text names none.
+/// When the text contains none.
 pub fn system_server(resolv_conf: &str) -> Result<SocketAddr, ResolveError> {
     resolv_conf
         .lines()

@@ -1,5 +1,5 @@
-//! Which network a command works on: a flag wins over a variable, a variable over the configuration file, the file over the built-in
-//! default. A token is only ever sent to the controller it was given by.
+//! Determines the network of a command: a flag overrides a variable, a variable the configuration file, and the file the built-in
+//! default. A token is only ever sent to the controller that issued it.
 
 use std::path::{Path, PathBuf};
 
@@ -10,13 +10,13 @@ use crate::config::{Config, ConfigStore, Context};
 use crate::environment::Environment;
 use crate::error::CliError;
 
-/// Where a controller is looked for when nothing says otherwise: where `fdn up` puts it.
+/// The default controller: where `fdn up` runs it.
 pub const DEFAULT_CONTROLLER: &str = "http://127.0.0.1:8600";
 
 /// Parses a controller's URL; `127.0.0.1:8600` means `http://127.0.0.1:8600`.
 ///
 /// # Errors
-/// When it is not an http or https URL of a host alone.
+/// When it is not an http or https URL that consists of a host only.
 pub fn parse_controller(text: &str) -> Result<Url, CliError> {
     let error = |reason: &str| {
         CliError::Config(format!(
@@ -45,7 +45,7 @@ pub fn parse_controller(text: &str) -> Result<Url, CliError> {
     Ok(url)
 }
 
-/// What a command line says about which network to use.
+/// The flags that choose the network.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
     /// `--controller`.
@@ -57,7 +57,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// The file of authorities that flag or variable name.
+    /// The file of authorities named by the flag or the variable.
     #[must_use]
     pub fn ca_file(&self, env: &Environment) -> Option<PathBuf> {
         let variable = || env.get("FDN_CA_FILE").map(PathBuf::from);
@@ -65,23 +65,23 @@ impl Choice {
     }
 }
 
-/// The network that a command works on.
+/// The network of a command.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The controller.
+    /// The controller's URL.
     pub controller: Url,
-    /// The token to send, if there is one for this controller.
+    /// The token for this controller, if there is one.
     pub token: Option<Secret>,
-    /// The file with the authorities that its certificate is checked against; without one, those of the web.
+    /// The file of the authorities that its certificate is checked against; if absent, the public ones.
     pub ca_file: Option<PathBuf>,
-    /// The context it was taken from, if any.
+    /// The name of the context, if there is one.
     pub name: Option<String>,
-    /// What is saved about that context.
+    /// The content of the context.
     pub context: Option<Context>,
 }
 
 impl Target {
-    /// A controller that no context names.
+    /// A controller without a context.
     #[must_use]
     pub const fn of(controller: Url, token: Option<Secret>, ca_file: Option<PathBuf>) -> Self {
         Self {
@@ -96,7 +96,7 @@ impl Target {
     /// Decides by flags, variables (`FDN_CONTROLLER`, `FDN_CONTEXT`, `FDN_TOKEN_FILE`, `FDN_CA_FILE`), file and default, in this order.
     ///
     /// # Errors
-    /// When a source cannot be read, a URL is not valid or a named context does not exist.
+    /// When a source cannot be read, a URL is not valid or the named context does not exist.
     pub fn decide(
         choice: &Choice,
         env: &Environment,
@@ -131,7 +131,7 @@ impl Target {
             (None, Some((_, context))) => context.controller.clone(),
             (None, None) => parse_controller(DEFAULT_CONTROLLER)?,
         };
-        // A context is only used for the controller it belongs to: its token must not reach another one.
+        // A context is used only for the controller that it belongs to: its token must not be sent to another one.
         let matching = selected
             .filter(|(_, c)| c.controller == controller)
             .or_else(|| by_url(&config, &controller));

@@ -1,6 +1,6 @@
-//! The folders that `fdn new` makes: the files of `cli/templates/`, inside the program so that it needs nothing beside itself.
+//! The folders created by `fdn new`: the files of `cli/templates/`, embedded in the program so that it is self-contained.
 //!
-//! In paths and texts `{{name}}` becomes the function's name; what is not text is copied as it is. A test compares the lists here with
+//! `{{name}}` in paths and texts is replaced by the function's name; binary files are copied unchanged. A test compares these lists with
 //! the folders.
 
 use std::io;
@@ -13,9 +13,9 @@ use crate::args::Language;
 /// One file of a template.
 #[derive(Clone, Copy, Debug)]
 pub struct TemplateFile {
-    /// Where it goes, relative to the function's folder.
+    /// Its path in the function's folder.
     pub path: &'static str,
-    /// What is in it.
+    /// Its content.
     pub content: &'static [u8],
 }
 
@@ -28,13 +28,13 @@ macro_rules! file {
     };
 }
 
-/// The interfaces of the network, for languages whose tools read them.
+/// The WIT interfaces of the network, for languages whose tools read them.
 const WIT: TemplateFile = TemplateFile {
     path: "wit/function.wit",
     content: include_bytes!("../templates/wit/function.wit"),
 };
 
-/// What the functions of all templates answer, for `fdn test`.
+/// The test cases of all templates, for `fdn test`.
 const CASES: TemplateFile = TemplateFile {
     path: "cases.json",
     content: include_bytes!("../templates/cases.json"),
@@ -93,10 +93,10 @@ pub const fn files(language: Language) -> &'static [TemplateFile] {
     }
 }
 
-/// Makes the folder of a function, which must not exist or be empty. Returns the files it wrote.
+/// Creates a function's folder, which must not exist or must be empty. Returns the written files.
 ///
 /// # Errors
-/// When the folder has something in it or cannot be written.
+/// When the folder is not empty or cannot be written.
 pub fn instantiate(
     language: Language,
     name: &FunctionName,

@@ -1,4 +1,4 @@
-//! What can go wrong in a controller.
+//! Errors of the controller.
 
 use std::time::Duration;
 
@@ -19,46 +19,46 @@ use crate::upload::signature::SignatureError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The metadata store.
+    /// The metadata store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The artifact store.
+    /// The artifact store failed.
     #[error(transparent)]
     Artifacts(#[from] ArtifactError),
-    /// The artifact store, with an object of a job.
+    /// The artifact store failed with an object of a job.
     #[error(transparent)]
     Object(#[from] crate::artifacts::ObjectError),
     /// A backup cannot be made or restored.
     #[error(transparent)]
     Backup(#[from] crate::backup::BackupError),
-    /// A job or schedule cannot be had as it is asked for.
+    /// A request about a job or schedule is refused.
     #[error(transparent)]
     Job(#[from] crate::app::job::JobError),
-    /// An app cannot be tried.
+    /// A test call of an app failed.
     #[error(transparent)]
     Try(#[from] crate::app::try_call::TryError),
-    /// The shell of the process.
+    /// The service framework of the process failed.
     #[error(transparent)]
     Service(#[from] ServiceError),
-    /// The broker.
+    /// The broker failed.
     #[error(transparent)]
     Broker(#[from] fdn_bus::BusError),
-    /// The WebAssembly engine that judges uploads.
+    /// The WebAssembly engine that validates uploads failed.
     #[error(transparent)]
     Engine(#[from] fdn_runtime::EngineError),
     /// An upload did not arrive.
     #[error(transparent)]
     Upload(#[from] UploadError),
-    /// An upload was judged and refused.
+    /// An upload was rejected by validation.
     #[error(transparent)]
     Validate(#[from] ValidateError),
-    /// An uploaded image was refused.
+    /// An uploaded image was rejected.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// The signature of an upload, or a key to check it with, is refused.
+    /// The signature of an upload, or a key to verify it, is rejected.
     #[error(transparent)]
     Signature(#[from] SignatureError),
-    /// The code repository refuses.
+    /// The code repository refused.
     #[error(transparent)]
     Repository(#[from] crate::app::repository::RepositoryError),
     /// A manifest is not valid.
@@ -67,137 +67,137 @@ pub enum Error {
     /// A workflow is not valid.
     #[error(transparent)]
     Workflow(#[from] fdn_core::workflow::DeclarationError),
-    /// A name or number of a request is not valid.
+    /// A name or number in a request is not valid.
     #[error(transparent)]
     Parse(#[from] ParseError),
     /// The policy of an app is not valid.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// Placement.
+    /// The placement failed.
     #[error(transparent)]
     Placement(#[from] fdn_scheduling::Error),
-    /// A machine cannot be let in, or a node not be changed.
+    /// A machine is not admitted, or a node not changed.
     #[error(transparent)]
     Enrol(#[from] EnrolError),
-    /// Usage, prices or a budget do not add up.
+    /// Usage, prices or a budget are not valid.
     #[error(transparent)]
     Billing(#[from] fdn_core::billing::BillingError),
-    /// A master key that something is wrapped under is not known here.
+    /// A master key that something is wrapped under is not known to this controller.
     #[error(
         "master key {id} is not in the ring of this controller; put it back into the file of secrets.master_key_file"
     )]
     MasterKey {
-        /// Which key.
+        /// The key's id.
         id: fdn_service::master::MasterKeyId,
     },
-    /// The value of a secret cannot be used. Never quotes it.
+    /// The value of a secret is not allowed. The text never quotes it.
     #[error("{0}")]
     Secret(&'static str),
-    /// An objective cannot work.
+    /// An objective is not valid.
     #[error(transparent)]
     Objective(#[from] fdn_core::rollout::ObjectiveError),
-    /// A host name cannot be an app's.
+    /// A host name is not allowed for an app.
     #[error(transparent)]
     Domain(#[from] fdn_core::domain::DomainError),
-    /// Text records cannot be had as they are asked for.
+    /// TXT records cannot be set.
     #[error(transparent)]
     Txt(#[from] crate::app::txt::TxtError),
-    /// A time to live that DNS answers cannot have.
+    /// A time to live of DNS answers is not allowed.
     #[error(transparent)]
     Ttl(#[from] crate::app::dns::TtlError),
-    /// Another app answers to a host name.
+    /// Another app answers to the host name.
     #[error("another app answers to {0}; its owner must let it go first")]
     DomainTaken(fdn_core::HostName),
-    /// The proof of a host name is not there.
+    /// The proof of a host name is missing.
     #[error("{0}; records may take a while to be seen everywhere")]
     DomainUnproven(String),
-    /// No resolver could say whether a proof is there.
+    /// No resolver could tell whether a proof is there.
     #[error("{0}")]
     Resolver(String),
     /// A setting is not valid.
     #[error("configuration: {0}")]
     Config(String),
-    /// What was asked for does not exist.
+    /// Something in the request does not exist.
     #[error("{what} does not exist; {hint}")]
     NotFound {
-        /// What.
+        /// What does not exist.
         what: String,
-        /// What to do.
+        /// A hint for the caller.
         hint: &'static str,
     },
-    /// The present state stands against it.
+    /// The request conflicts with the present state.
     #[error("{0}")]
     Conflict(String),
-    /// The request cannot be understood.
+    /// The request is malformed.
     #[error("{0}")]
     BadRequest(String),
     /// The body of a request is larger than allowed.
     #[error("the request body is larger than {0}; send less")]
     BodyTooLarge(fdn_core::ByteSize),
-    /// No credentials, or wrong ones.
+    /// The credentials are missing or wrong.
     #[error("{0}")]
     Unauthenticated(&'static str),
-    /// Credentials without the right.
+    /// The credentials lack the right.
     #[error("{who} may not do this: it needs the right to {right}")]
     Forbidden {
-        /// Whose credentials they are.
+        /// The caller.
         who: String,
-        /// The right.
+        /// The right that is missing.
         right: &'static str,
     },
     /// The tenant is suspended.
     #[error("the tenant is suspended, its members may only look; ask the network's administrator")]
     Suspended,
-    /// Nobody said which tenant is meant, and it does not follow.
+    /// The request does not name a tenant, and the tenant is not implied.
     #[error("{0}")]
     TenantNotNamed(&'static str),
-    /// A change from a browser that does not come from its own page.
+    /// A change from a browser without the session's CSRF token.
     #[error("the header x-fdn-csrf must have the value of csrf from GET /v1/session")]
     Csrf,
-    /// What was to be changed is no longer what the caller has read.
+    /// The resource has changed since the caller read it.
     #[error("it is at {present} now; read it again before you change it")]
     Precondition {
-        /// The present tag.
+        /// The present ETag.
         present: String,
     },
-    /// A request with an idempotency key that cannot be answered as the first one was.
+    /// A retry under an idempotency key cannot get the first response.
     #[error(transparent)]
     Idempotency(#[from] crate::app::idempotency::Refusal),
-    /// A password that is not accepted.
+    /// A password is not acceptable.
     #[error("{0}")]
     Password(String),
-    /// A login with the identity provider.
+    /// A login with the identity provider failed.
     #[error(transparent)]
     Oidc(#[from] crate::app::oidc::OidcError),
     /// An invitation is not accepted.
     #[error(transparent)]
     Invitation(#[from] crate::app::invitation::InvitationError),
-    /// The last one who may undo something.
+    /// The last owner or admin would be removed.
     #[error("{0}")]
     LastOfItsKind(String),
     /// Too many requests of a kind.
     #[error("{what}; try again in {} s", .after.as_secs().max(1))]
     TooMany {
-        /// Of what.
+        /// What there is too much of, as a text.
         what: &'static str,
-        /// How long to wait.
+        /// The time to wait before the next try.
         after: Duration,
     },
-    /// The controller has begun only just.
+    /// The controller has just started and is not ready.
     #[error("{0}; try again in a moment")]
     Unready(&'static str),
-    /// We have a bug.
+    /// A bug in this program.
     #[error("{0}")]
     Internal(String),
 }
 
 impl Error {
-    /// A setting that is not valid.
+    /// The error that a setting is not valid.
     pub(crate) fn config(text: impl Into<String>) -> Self {
         Self::Config(text.into())
     }
 
-    /// A cluster that does not exist.
+    /// The error that a cluster does not exist.
     pub(crate) fn no_cluster(cluster: &fdn_core::ClusterId) -> Self {
         Self::NotFound {
             what: format!("cluster {cluster}"),
@@ -205,7 +205,7 @@ impl Error {
         }
     }
 
-    /// A node that does not exist.
+    /// The error that a node does not exist.
     pub(crate) fn no_node(node: &fdn_core::NodeId) -> Self {
         Self::NotFound {
             what: format!("node {node}"),
@@ -213,7 +213,7 @@ impl Error {
         }
     }
 
-    /// A tenant that does not exist, or that the caller must not know of.
+    /// The error that a tenant does not exist, or that the caller must not know of it.
     pub(crate) fn no_tenant(tenant: &fdn_core::account::TenantRef) -> Self {
         Self::NotFound {
             what: format!("tenant {tenant}"),
@@ -221,14 +221,14 @@ impl Error {
         }
     }
 
-    /// An app whose name another tenant has.
+    /// The error that another tenant has an app of this name.
     pub(crate) fn name_taken(app: &fdn_core::AppName) -> Self {
         Self::Conflict(format!(
             "the name {app} is taken in this network; choose another one"
         ))
     }
 
-    /// A user that does not exist.
+    /// The error that a user does not exist.
     pub(crate) fn no_user(user: &fdn_core::UserName) -> Self {
         Self::NotFound {
             what: format!("user {user}"),
@@ -236,7 +236,7 @@ impl Error {
         }
     }
 
-    /// A job that does not exist, or that the caller must not know of.
+    /// The error that a job does not exist, or that the caller must not know of it.
     pub(crate) fn no_job(job: fdn_core::JobId) -> Self {
         Self::NotFound {
             what: format!("job {job}"),
@@ -244,7 +244,7 @@ impl Error {
         }
     }
 
-    /// An app that does not exist, or that the caller must not know of.
+    /// The error that an app does not exist, or that the caller must not know of it.
     pub(crate) fn no_app(app: &fdn_core::AppName) -> Self {
         Self::NotFound {
             what: format!("app {app}"),
@@ -326,7 +326,7 @@ impl From<Error> for MaybeContended<Error> {
     }
 }
 
-/// The error and all its causes, for the log.
+/// The error with all its causes, for the log.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

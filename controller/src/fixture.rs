@@ -1,4 +1,4 @@
-//! Values for unit tests.
+//! Test fixtures for unit tests.
 
 use fdn_core::message::{AppObserved, AppPhase, NodeStatus};
 use fdn_core::{GeoPoint, MebiBytes, MessageId, MilliCpu, Millis, Resources, Revision};
@@ -34,7 +34,7 @@ pub(crate) fn status(node: &str, cluster: &str) -> NodeStatus {
     }
 }
 
-/// An app that is ready and of which nothing is known.
+/// A ready app without any measurements.
 pub(crate) fn observed(app: &str) -> AppObserved {
     AppObserved {
         app: app.parse().expect("app"),

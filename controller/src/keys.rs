@@ -1,8 +1,8 @@
-//! Master keys of the vault, changed by an operator at the machine: `fdn-controller keys`.
+//! Rotation of the vault's master keys by an operator at the machine: `fdn-controller keys`.
 //!
-//! A change is three steps that may be days apart: a new key in front of the ring, every data key wrapped under it, the old key dropped.
-//! Between them everything can be opened. Wrapping anew goes data key by data key, each in a transaction of its own, and looks only for those
-//! that are not under the new key yet: ended half-way, it is simply run again.
+//! A rotation has three steps that may be days apart: a new key is put first in the ring, every data key is rewrapped under it, and the old key
+//! is dropped. In between everything can be decrypted. Rewrapping handles one data key per transaction, and only those that are not under the new
+//! key yet: if interrupted, it is simply run again.
 
 use fdn_service::master::MasterKeyId;
 
@@ -14,30 +14,30 @@ use crate::store::secret::{data_key_counts, data_key_list_not_under, data_key_re
 use crate::store::{Store, in_transaction};
 use crate::vault::{Source, Vault};
 
-/// Data keys that are looked up at a time.
+/// The number of data keys read at a time.
 const BATCH: u32 = 200;
 
-/// A master key and what it wraps.
+/// A master key and the number of data keys that it wraps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyUse {
-    /// Which key.
+    /// The key's id.
     pub id: MasterKeyId,
-    /// Whether it is in the ring; one that is not and wraps something is lost.
+    /// Whether it is in the ring. A key that is not, and wraps something, is lost.
     pub known: bool,
     /// Whether it wraps new data keys.
     pub current: bool,
-    /// How many data keys it wraps.
+    /// The number of data keys that it wraps.
     pub data_keys: u64,
 }
 
-/// The keys of an installation.
+/// The master keys of an installation.
 pub struct Keys {
     source: Source,
     store: Store,
 }
 
 impl Keys {
-    /// Opens ring and database.
+    /// Opens the key ring and the database, and migrates the database.
     ///
     /// # Errors
     /// When one of them cannot be used.
@@ -53,7 +53,7 @@ impl Keys {
     /// All master keys, those of the ring first, in its order.
     ///
     /// # Errors
-    /// When ring or database cannot be read.
+    /// When the ring or the database cannot be read.
     pub async fn list(&self) -> Result<Vec<KeyUse>, Error> {
         let ring = self.source.keys()?;
         let mut connection = self.store.read().await?;
@@ -78,17 +78,17 @@ impl Keys {
         Ok(all)
     }
 
-    /// Puts a new key in front of the ring.
+    /// Puts a new key first in the ring.
     ///
     /// # Errors
-    /// When the ring cannot be written.
+    /// When the ring or the audit log cannot be written.
     pub async fn add(&self) -> Result<MasterKeyId, Error> {
         let id = self.source.add()?.current().clone();
         self.note("master-key.add", &id, None).await?;
         Ok(id)
     }
 
-    /// Wraps every data key under the first key that is not; how many it were.
+    /// Rewraps every data key under the first key of the ring. Returns how many were rewrapped.
     ///
     /// # Errors
     /// When a key of the ring is missing or the database fails; what was done stays done.
@@ -117,10 +117,10 @@ impl Keys {
         Ok(done)
     }
 
-    /// Takes a key out of the ring that wraps nothing.
+    /// Removes a key that wraps nothing from the ring.
     ///
     /// # Errors
-    /// When it wraps something, is not there, or is the only one.
+    /// When it wraps something, is not in the ring, or is the only one.
     pub async fn drop_key(&self, id: &MasterKeyId) -> Result<(), Error> {
         let uses = self.list().await?;
         if let Some(used) = uses

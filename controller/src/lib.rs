@@ -7,19 +7,19 @@
 //! | [`store`] | the metadata store; the only place with SQL |
 //! | [`artifacts`] | components by digest: a folder or S3 |
 //! | [`upload`] | temporary files and the checks of `fdn-runtime` |
-//! | [`reconcile`] | the planner: what should be against what is |
-//! | [`dispatch`] | the outbox's publisher, the consumer of reports |
-//! | [`edge`] | machines at the edge: their listener, their feeds, who may say what |
-//! | [`jobs`] | who runs jobs: dispatchers, sweeps, schedules, webhooks |
-//! | [`vault`], [`keys`] | secrets at rest, and the master keys that open them |
-//! | [`backup`] | everything that cannot be made anew, as one file, and back |
+//! | [`reconcile`] | the planner: compares desired and observed state |
+//! | [`dispatch`] | the outbox's publisher |
+//! | [`edge`] | machines at the edge: their listener, their feeds, what each may report |
+//! | [`jobs`] | execution of jobs: dispatchers, sweeps, schedules, webhooks |
+//! | [`vault`], [`keys`] | secrets at rest, and the master keys that decrypt them |
+//! | [`backup`] | all state that cannot be recreated, to one file and back |
 //! | [`proofs`] | proofs of host names in the DNS |
-//! | [`geo`] | where clients are, and the round trips that were measured |
-//! | [`figures`] | what callers saw, as series in memory |
+//! | [`geo`] | client locations, and measured round trip times |
+//! | [`figures`] | what callers saw, as time series in memory |
 //!
 //! A change of desired state is one transaction: rows, revision, audit entry and the messages about it. The publisher sends the messages
-//! afterwards. What nodes report is kept in memory and stored now and then. Everything that was committed survives the loss of this process;
-//! everything that was not is reported again.
+//! afterwards. Node reports are kept in memory and stored periodically. Everything that was committed survives a crash of this process;
+//! everything else is reported again.
 
 pub mod app;
 pub mod artifacts;

@@ -115,7 +115,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says on standard error why the program ends, with all causes.
+/// Prints on standard error why the program ends, with all causes.
 #[allow(
     clippy::print_stderr,
     reason = "the last words of a program, whether or not logs are on"
@@ -182,7 +182,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     })
 }
 
-/// Says what was done, on standard error: standard output may be the archive.
+/// Prints what was done on standard error, since standard output may be the archive.
 #[allow(
     clippy::print_stderr,
     reason = "what was asked for on the command line"
@@ -284,7 +284,7 @@ async fn serve(settings: Settings) -> Result<(), Error> {
     let file = settings.accounts.initial_password_file.clone();
     let controller = Controller::start(settings, broker).await?;
     if let Some(password) = controller.initial_password() {
-        // Where a file has it, it is not for whoever reads the log.
+        // If it is in a file, readers of the log must not see it.
         print(&match file {
             Some(path) => format!("the first user's password is in {}\n", path.display()),
             None => format!(

@@ -1,4 +1,4 @@
-//! What is counted, in a registry of its own.
+//! Prometheus metrics, in a registry of their own.
 
 mod console;
 mod edge;
@@ -16,102 +16,102 @@ use packs::PackMetrics;
 
 /// The controller's metrics. Labels are routes, statuses, codes and message kinds: all from fixed sets.
 pub struct Metrics {
-    /// Where they are registered.
+    /// The registry of all metrics.
     pub registry: Registry,
     /// Requests by method, route and status.
     pub requests: IntCounterVec,
-    /// Time of requests by route.
+    /// The duration of requests, by route.
     pub request_seconds: HistogramVec,
     /// Deploys by result: `accepted`, `unchanged`, or the error's code.
     pub deploys: IntCounterVec,
-    /// Logins by result: `ok`, `wrong`, `throttled`.
+    /// Logins by result: `ok`, `wrong`, `throttled`; with an identity provider `oidc`, `oidc_refused`.
     pub logins: IntCounterVec,
-    /// Usage records that nodes handed over, by result.
+    /// Usage records that nodes delivered, by result.
     pub usage_records: IntCounterVec,
-    /// Of the billing centre.
+    /// Metrics of billing.
     pub billing: BillingMetrics,
-    /// Of jobs.
+    /// Metrics of jobs.
     pub jobs: JobMetrics,
-    /// Of events that readers follow.
+    /// Metrics of event streams.
     pub events: EventMetrics,
-    /// Of what the console shows.
+    /// Metrics of the console.
     pub console: ConsoleMetrics,
-    /// Of machines at the edge.
+    /// Metrics of machines at the edge.
     pub edge: EdgeMetrics,
-    /// Of secrets, rollouts, domains and text records.
+    /// Metrics of secrets, rollouts, domains and TXT records.
     pub apps: AppMetrics,
-    /// Of the collector of artifacts.
+    /// Metrics of the collector of artifacts.
     pub artifacts: ArtifactMetrics,
-    /// Of the compile cache.
+    /// Metrics of the compile cache.
     pub packs: PackMetrics,
-    /// Looks at the certificates of API and console that failed.
+    /// Failed checks of the certificates of API and console.
     pub certificate_errors: IntCounter,
-    /// Machines that asked to be let in, by result: `ok`, `refused`, `failed`.
+    /// Enrolments of machines, by result: `ok`, `refused`, `failed`.
     pub enrolments: IntCounterVec,
-    /// Certificates renewed, by result: `ok`, `refused`, `failed`.
+    /// Renewals of certificates, by result: `ok`, `refused`, `failed`.
     pub renewals: IntCounterVec,
-    /// Messages that wait in the outbox.
+    /// The number of messages in the outbox.
     pub outbox_depth: IntGauge,
-    /// Age of the oldest of them in milliseconds.
+    /// The age of the oldest of them, in ms.
     pub outbox_age: IntGauge,
     /// Messages published, by kind.
     pub published: IntCounterVec,
-    /// Failures to publish.
+    /// Failures to publish messages.
     pub publish_failures: IntCounter,
     /// Changes and reports taken in, by kind and result: `used`, `stale`, `removed`, `refused`.
     pub consumed: IntCounterVec,
-    /// Age of the last change when it was taken in, in milliseconds, by the sender's clock.
+    /// The age of the last change when it was received, in ms, by the sender's clock.
     pub consumer_lag: IntGauge,
-    /// Reports of demand for which there was no room.
+    /// Demand reports dropped for lack of room.
     pub demand_dropped: IntGauge,
-    /// Links between clusters whose round trip was measured.
+    /// Links between clusters with a measured round trip time.
     pub links: IntGauge,
-    /// Of the plan loop.
+    /// Metrics of the plan loop.
     pub plans: PlanMetrics,
-    /// Work that one controller does for all: 1 where this one does it.
+    /// Work that one controller does for all: 1 if this controller has its lease.
     pub singletons: IntGaugeVec,
     /// Database connections by state: `open`, `idle`.
     pub connections: IntGaugeVec,
     /// Nodes by state: `alive`, `known`.
     pub nodes: IntGaugeVec,
-    /// Dead letters of the channel of changes.
+    /// The number of dead letters of the channel of changes.
     pub dead_letters: IntGauge,
 }
 
-/// What the plan loop counts.
+/// The metrics of the plan loop.
 pub struct PlanMetrics {
     /// Plans made.
     pub made: IntCounter,
     /// Bindings whose clients were moved.
     pub moved: IntCounter,
-    /// Statuses of nodes that were read from the database: of most passes those that were written since the one before.
+    /// Node statuses read from the database: in most passes those written since the previous pass.
     pub statuses: IntCounter,
-    /// Moves for a gain that were put off because enough had been moved.
+    /// Moves for a gain that were deferred because enough bindings had been moved.
     pub deferred: IntCounter,
     /// Client groups that no cluster can take.
     pub unplaced: IntGauge,
-    /// Memory in bytes by the last planning pass: `needed` by the plans, `there` in the clusters.
+    /// Memory in bytes as of the last planning pass: `needed` by the plans, `there` in the clusters.
     pub memory: IntGaugeVec,
-    /// How far corrected predictions of run times were off, as a share of what calls took.
+    /// The error of corrected predictions of run times, relative to what calls took.
     pub error: Histogram,
-    /// Places whose correction changed much.
+    /// Corrections that changed by more than a tenth at once.
     pub drifted: IntCounter,
-    /// Places of which a correction is known.
+    /// The number of stages of apps in clusters whose predictions are corrected.
     pub learnt: IntGauge,
-    /// Time of a planning pass.
+    /// The duration of a planning pass.
     pub seconds: Histogram,
-    /// What became of records of passes.
+    /// Metrics of the recorder of passes.
     pub records: RecordMetrics,
 }
 
-/// What the recorder of planning passes counts.
+/// The metrics of the recorder of planning passes.
 #[derive(Clone)]
 pub struct RecordMetrics {
-    /// Records by what became of them: `written`, `dropped` (the disk was too slow), `failed`.
+    /// Records by result: `written`, `dropped` (the disk was too slow), `failed`.
     pub made: IntCounterVec,
-    /// Bytes of records on the disk.
+    /// The size of the records on disk, in bytes.
     pub bytes: IntGauge,
-    /// Segments that made room for newer ones.
+    /// Segments deleted to make room for newer ones.
     pub removed: IntCounter,
 }
 
@@ -184,22 +184,22 @@ impl PlanMetrics {
     }
 }
 
-/// Bounds of the errors of predictions, as shares.
+/// The bucket bounds of prediction errors, as ratios.
 const ERRORS: [f64; 9] = [0.02, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.0, 5.0];
 
-/// What the collector of artifacts counts. The gauges are set by the controller whose turn it is.
+/// The metrics of the collector of artifacts. The gauges are set by the controller that has the collector's lease.
 pub struct ArtifactMetrics {
-    /// Artifacts kept.
+    /// The number of artifacts.
     pub kept: IntGauge,
-    /// Their bytes.
+    /// Their total size in bytes.
     pub bytes: IntGauge,
-    /// Objects that wait to be removed.
+    /// The number of objects marked for deletion.
     pub trash: IntGauge,
-    /// Objects removed.
+    /// Objects deleted.
     pub collected: IntCounter,
-    /// Rounds and removals that failed.
+    /// Failed rounds and deletions.
     pub failures: IntCounter,
-    /// Components whose machine code could not be kept.
+    /// Components whose machine code could not be stored.
     pub compiled_failures: IntCounter,
     /// Components, and inputs and results of jobs, that could not be written.
     pub write_failures: IntCounter,
@@ -234,17 +234,17 @@ impl ArtifactMetrics {
     }
 }
 
-/// What the billing centre counts.
+/// The metrics of billing.
 pub struct BillingMetrics {
-    /// Statements that were issued.
+    /// Statements issued.
     pub statements: IntCounter,
-    /// Budget alerts that were given.
+    /// Budget alerts raised.
     pub alerts: IntCounter,
-    /// Requests to those who are told of alerts, by result: `ok`, `failed`, `given_up`.
+    /// Webhook requests of budget alerts, by result: `ok`, `failed`, `given_up`.
     pub webhooks: IntCounterVec,
-    /// Rounds that failed.
+    /// Failed rounds.
     pub failures: IntCounter,
-    /// Calls of apps that nobody is known to have owned.
+    /// Calls of apps that have no known owner.
     pub unowned: IntGauge,
 }
 
@@ -273,7 +273,7 @@ impl BillingMetrics {
     }
 }
 
-/// What is counted of jobs.
+/// The metrics of jobs.
 pub struct JobMetrics {
     /// Jobs accepted from callers.
     pub submitted: IntCounter,
@@ -289,11 +289,11 @@ pub struct JobMetrics {
     pub buffered: IntGauge,
     /// Attempts that this controller runs.
     pub running: IntGauge,
-    /// Tickets taken, by result: `kept`, `left` to the store, `known`, `past`, `failed`.
+    /// Tickets received, by result: `kept`, `left` to the store, `known`, `past`, `failed`.
     pub tickets: IntCounterVec,
-    /// Requests of webhooks by result: `ok`, `failed`, `given_up`.
+    /// Webhook requests, by result: `ok`, `failed`, `given_up`.
     pub webhooks: IntCounterVec,
-    /// Sweeps that failed.
+    /// Failed sweeps.
     pub failures: IntCounter,
 }
 
@@ -345,16 +345,16 @@ impl JobMetrics {
     }
 }
 
-/// What is counted of events.
+/// The metrics of event streams.
 #[derive(Clone)]
 pub struct EventMetrics {
-    /// Readers that are served now.
+    /// Readers connected now.
     pub readers: IntGauge,
     /// Events sent to readers.
     pub sent: IntCounter,
-    /// Readers that are served no longer, by why: `done`, `gone`, `slow`, `lifetime`, `stopping`, `store`.
+    /// Streams that ended, by reason: `done`, `gone`, `slow`, `lifetime`, `stopping`, `store`.
     pub ended: IntCounterVec,
-    /// Looks for events that failed.
+    /// Failures to collect or read events.
     pub failures: IntCounter,
 }
 
@@ -376,17 +376,17 @@ impl EventMetrics {
     }
 }
 
-/// What is counted of secrets, rollouts, domains and text records.
+/// The metrics of secrets, rollouts, domains and TXT records.
 pub struct AppMetrics {
-    /// Secrets that could not be opened when nodes were to be told.
+    /// Secrets that could not be decrypted when they were to be sent to nodes.
     pub secrets_unreadable: IntCounter,
-    /// Versions that are held to an objective now.
+    /// Versions that are watched against an objective now.
     pub rollouts: IntGauge,
     /// Versions whose watch ended, by result: `held`, `broken`.
     pub rollouts_ended: IntCounterVec,
-    /// Looks at proofs of host names, by result: `proof`, `missing`, `unknown`.
+    /// Checks of proofs of host names, by result: `proof`, `missing`, `unknown`.
     pub domain_checks: IntCounterVec,
-    /// Changes of text records, by result: `set`, `added`, `removed`, `expired`, `full`.
+    /// Changes of TXT records, by result: `set`, `added`, `removed`, `expired`, `full`.
     pub txt_changes: IntCounterVec,
 }
 
@@ -420,7 +420,7 @@ impl AppMetrics {
     }
 }
 
-/// Makes metrics and registers them.
+/// Creates metrics and registers them.
 struct Maker(Registry);
 
 impl Maker {
@@ -455,17 +455,17 @@ impl Maker {
     }
 }
 
-/// A histogram of times from a millisecond to a minute.
+/// Options of a histogram of durations from a millisecond to a minute.
 fn seconds(name: &str, help: &str) -> HistogramOpts {
     let buckets = vec![0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0];
     HistogramOpts::new(name, help).buckets(buckets)
 }
 
 impl Metrics {
-    /// Makes all metrics.
+    /// Creates all metrics.
     ///
     /// # Errors
-    /// When two have one name.
+    /// When two have the same name.
     pub fn new() -> Result<Self, ServiceError> {
         let make = Maker(Registry::new());
         let request_seconds = seconds("fdn_controller_request_seconds", "Time of requests");

@@ -1,4 +1,4 @@
-//! Looking for the proofs of host names in the DNS: always asked anew, nothing is kept between two looks.
+//! Lookups of the proofs of host names in the DNS, without any cache.
 
 use std::net::SocketAddr;
 
@@ -12,22 +12,22 @@ use hickory_resolver::proto::rr::RData;
 
 use crate::settings::DomainSettings;
 
-/// Most records of a name that are looked at.
+/// The most records of a name that are read.
 const RECORDS_MAX: usize = 64;
 
-/// What was seen of a proof.
+/// The result of looking for a proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// It is there.
+    /// The proof is there.
     Proof,
-    /// It is not there, in words.
+    /// The proof is missing; the text says what was found.
     Missing(String),
-    /// Nobody could say, in words.
+    /// The lookup failed; the text says why.
     Unknown(String),
 }
 
 impl Seen {
-    /// In one word, for metrics.
+    /// The result in one word, for metrics.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -38,14 +38,14 @@ impl Seen {
     }
 }
 
-/// Asks the resolvers of the settings, or those of the machine.
+/// Looks for proofs with the resolvers of the settings, or those of the machine.
 pub struct Proofs {
-    /// Or why there is none: a machine without a resolver can run a controller, it only cannot verify domains.
+    /// The resolver, or why there is none: a controller can run on a machine without a resolver, it only cannot verify domains.
     resolver: Result<TokioResolver, String>,
 }
 
 impl Proofs {
-    /// What the settings say.
+    /// Sets up the resolver according to the settings.
     #[must_use]
     pub fn open(settings: &DomainSettings) -> Self {
         let resolver = resolver(settings)
@@ -53,11 +53,11 @@ impl Proofs {
         Self { resolver }
     }
 
-    /// Looks for the proof of a host that holds this token.
+    /// Looks for the proof of a host with this token.
     pub async fn look(&self, host: &HostName, token: &str) -> Seen {
         let name = challenge(host);
         let wanted = proof(token);
-        // With the final dot: the machine's search list has no say in it.
+        // The final dot keeps the machine's search list from being applied.
         let resolver = match &self.resolver {
             Ok(resolver) => resolver,
             Err(problem) => return Seen::Unknown(problem.clone()),

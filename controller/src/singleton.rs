@@ -1,9 +1,9 @@
-//! Several controllers on one database: requests are served by all, and what must be done once is done by the one that has its lease.
+//! Leases between several controllers on one database: all serve requests; work that must be done once is done by the one that has its lease.
 //!
-//! A lease is a row with an end, extended three times in its life. It is what keeps two planners from doing the same work and two publishers
-//! from sending messages in another order than they were written; nothing breaks when both do for a moment, because clocks differ or one of
-//! them stood still: plans are written only over the rows they were made from, and receivers ignore what is not newer than what
-//! they hold. So a controller that cannot reach the database goes on until its lease has run out by its own clock, and no longer.
+//! A lease is a row with an end, renewed three times per lifetime. It keeps two planners from doing the same work, and two publishers from
+//! sending messages out of order. Nothing breaks when both run for a moment because clocks differ or one of them was paused: plans are written
+//! only over the rows they were computed from, and receivers ignore what is not newer than what they have. So a controller that cannot reach the
+//! database continues until its lease has expired by its own clock, and no longer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,18 +22,18 @@ use crate::store::singleton::{singleton_ask, singleton_end};
 /// Work that one controller does for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Plans and bindings.
+    /// Computing plans and bindings.
     Planner,
-    /// Sending what the outbox holds.
+    /// Publishing messages of the outbox.
     Publisher,
-    /// Removing artifacts that nobody uses.
+    /// Deleting unused artifacts.
     Collector,
 }
 
 impl Work {
     const ALL: [Self; 3] = [Self::Planner, Self::Publisher, Self::Collector];
 
-    /// Its name in the store and in metrics.
+    /// The name in the store and in metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -44,10 +44,10 @@ impl Work {
     }
 }
 
-/// How many there are.
+/// The number of kinds of work.
 const WORKS: usize = Work::ALL.len();
 
-/// What this controller does for all.
+/// The leases that this controller has.
 #[derive(Debug)]
 pub struct Singletons {
     holder: String,
@@ -64,19 +64,19 @@ impl Default for Singletons {
 }
 
 impl Singletons {
-    /// The name of this life of this controller.
+    /// The id of this run of the controller.
     #[must_use]
     pub fn holder(&self) -> &str {
         &self.holder
     }
 
-    /// Whether it is this controller's turn.
+    /// Whether this controller has the lease.
     #[must_use]
     pub fn has(&self, work: Work) -> bool {
         *self.turns[work as usize].borrow()
     }
 
-    /// Hears of every change.
+    /// Notifies of every change of [`Self::has`].
     #[must_use]
     pub fn watch(&self, work: Work) -> watch::Receiver<bool> {
         self.turns[work as usize].subscribe()
@@ -97,14 +97,14 @@ impl Singletons {
     }
 }
 
-/// Asks for every work until shutdown, then gives back what it has, so that another controller goes on at once.
+/// Acquires and renews all leases until shutdown, then releases them, so that another controller takes over at once.
 pub(crate) async fn keep(state: Arc<State>, shutdown: CancellationToken) {
     let lease = state.settings.singletons.lease.as_duration();
     let mut good_until = [Instant::now(); WORKS];
     let mut failing = false;
     loop {
         let asked = Instant::now();
-        // A database that does not answer must not make a lease longer than it is.
+        // The time limit keeps a database that does not answer from prolonging a lease.
         let patience = wait(lease / 3, first_end(&state.singletons, &good_until), asked);
         let answered = tokio::time::timeout(patience, ask(&state, lease)).await;
         let answered =
@@ -148,18 +148,18 @@ pub(crate) async fn keep(state: Arc<State>, shutdown: CancellationToken) {
     }
 }
 
-/// When the first lease ends of those that are held.
+/// The earliest end of the leases that are held.
 fn first_end(singletons: &Singletons, good_until: &[Instant; WORKS]) -> Option<Instant> {
     let held = Work::ALL.into_iter().filter(|work| singletons.has(*work));
     held.map(|work| good_until[work as usize]).min()
 }
 
-/// How long until the next look: no longer than until the first lease that is held ends.
+/// The time until the next renewal: at most until the first held lease ends.
 fn wait(pause: Duration, ends: Option<Instant>, now: Instant) -> Duration {
     ends.map_or(pause, |ends| pause.min(ends.saturating_duration_since(now)))
 }
 
-/// Three times in a lease, not all controllers at once.
+/// A third of the lease's lifetime, with jitter so that controllers do not ask at the same time.
 fn pause(lease: Duration) -> Duration {
     (lease / 3).mul_f64(rand::random_range(0.8..1.0))
 }

@@ -1,4 +1,4 @@
-//! What the parts of a controller share.
+//! The state shared by the parts of a controller.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,11 +37,11 @@ use crate::store::{Store, StoreError};
 use crate::upload::Uploads;
 use crate::vault::Vault;
 
-/// What the parts of a controller share. Mutexes are held for a few instructions and never across an await.
+/// The state shared by the parts of a controller. Mutexes are held for a few instructions and never across an await.
 pub struct State {
-    /// The settings, checked.
+    /// The validated settings.
     pub settings: Settings,
-    /// What placement needs of them.
+    /// The part of the settings that placement needs.
     pub terms: Terms,
     /// The metadata store.
     pub store: Store,
@@ -49,7 +49,7 @@ pub struct State {
     pub artifacts: Artifacts,
     /// The broker.
     pub broker: SharedBroker,
-    /// The judge of uploads.
+    /// Validates uploads.
     pub uploads: Uploads,
     /// Machines at the edge.
     pub edge: Edge,
@@ -57,52 +57,52 @@ pub struct State {
     pub logins: Logins,
     /// The identity provider.
     pub oidc: Provider,
-    /// What nodes say. The consumer writes, everybody reads.
+    /// The latest reports of nodes. The consumer writes, everybody reads.
     pub live: Mutex<NodeRegistry>,
-    /// What nodes said, as far as it was read from the database. The planner takes what is new of it.
-    /// Locked while the database is read, by who has a connection already: nobody waits for one with it locked.
+    /// Node statuses as read from the database. The planner takes what is new. Locked during reads, by tasks that have a connection already:
+    /// nobody waits for a connection while holding this lock.
     pub statuses: tokio::sync::Mutex<Statuses>,
-    /// Demand that waits for the planner. The consumer adds, the planner takes.
+    /// Demand reports for the planner. The consumer adds, the planner takes.
     pub demand: Mutex<Demand>,
-    /// What clients ask of each cluster, as it was last planned. The planner writes, explanations read.
+    /// The load of each cluster as of the last planning pass. The planner writes, explanations read.
     pub asked: Mutex<BTreeMap<ClusterId, Asked>>,
-    /// Measured round trips. The consumer writes, the planner reads.
+    /// Measured round trip times of clients. The consumer writes, the planner reads.
     pub rtt: Mutex<ClientTable>,
-    /// Round trips between clusters.
+    /// Round trip times between clusters.
     pub links: Mutex<LinkTable>,
-    /// What plans learnt from what calls took.
+    /// Corrections of predictions, learnt from what calls took.
     pub learner: Mutex<Learner>,
     /// Client locations.
     pub geo: Arc<Geo>,
-    /// Seals what travels to nodes.
+    /// Seals what is sent to nodes.
     pub key: SealKey,
     /// Seals secrets at rest.
     pub vault: Vault,
     /// Looks for proofs of host names.
     pub proofs: Proofs,
-    /// What tokens and proofs that this controller gives follow from.
+    /// The secret that node tokens, CSRF tokens and similar proofs are derived from.
     pub token: Secret,
-    /// The authority that join tokens name.
+    /// The authority that join tokens refer to.
     pub authority: Option<Digest>,
-    /// Signs webhooks.
+    /// The key that the signing keys of webhooks are derived from.
     pub webhook_key: Secret,
-    /// Submissions of jobs that may be read at the same time.
+    /// Limits the submissions of jobs that are read at the same time.
     pub submissions: Arc<Semaphore>,
     /// Wakes the sender of webhooks.
     pub webhook_wake: Notify,
-    /// Calls to try an app with that may be made at the same time.
+    /// Limits the test calls of apps made at the same time.
     pub tries: Semaphore,
-    /// Runs that gateways told of and that are to be written. The consumer adds.
+    /// Reported runs that are to be written. The consumer adds.
     pub runs: Mutex<Pending>,
     /// Events for readers.
     pub events: crate::app::events::hub::Hub,
-    /// Readers of function logs.
+    /// Limits the readers of function logs.
     pub log_readers: Arc<Semaphore>,
-    /// Searches for calls that may go on at the same time: each holds the answers of many nodes.
+    /// Limits the searches for calls at the same time: each holds the responses of many nodes.
     pub call_searches: Semaphore,
-    /// One deploy, rollback or delete at a time in this process: artifacts and rows have no common transaction.
+    /// Serializes deploys, rollbacks, deletions and other changes in this process: artifacts and rows have no common transaction.
     pub changes: tokio::sync::Mutex<()>,
-    /// What this controller does for all.
+    /// The leases of work that one controller does for all.
     pub singletons: Singletons,
     /// Wakes the planner.
     pub planner_wake: Notify,
@@ -114,16 +114,16 @@ pub struct State {
     pub readiness: Readiness,
 }
 
-/// Locks a mutex whose holders cannot leave it half changed.
+/// Locks a mutex. Poisoning is ignored, since no holder can leave the value half changed.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {
-    /// Opens everything that the settings name and brings the schema up to date.
+    /// Opens everything that the settings name, and migrates the database.
     ///
     /// # Errors
-    /// When a setting is not valid or what it names cannot be used.
+    /// When a setting is not valid, or what it names cannot be used.
     pub async fn open(
         settings: Settings,
         broker: SharedBroker,
@@ -167,7 +167,7 @@ impl State {
             links: Mutex::new(links),
             tries: Semaphore::new(settings.console.tries),
             runs: Mutex::default(),
-            // Receivers have secrets that follow from it: its context stays what it was called first.
+            // Receivers have secrets derived from this key, so the context keeps its original name.
             webhook_key: network_key.derive("fdn-job-calls"),
             submissions: Arc::new(Semaphore::new(settings.jobs.submissions)),
             webhook_wake: Notify::new(),
@@ -199,7 +199,8 @@ impl State {
         })
     }
 
-    /// Reads what nodes said since it was read last, whoever did that; where the nodes of each cluster take stage calls, as `connection` sees it.
+    /// Reads the node statuses written since the last read, by whichever task. Returns where the nodes of each cluster accept stage calls, as
+    /// `connection` sees it.
     ///
     /// # Errors
     /// When the database fails.
@@ -213,16 +214,16 @@ impl State {
         Ok(statuses.stage_calls())
     }
 
-    /// The network at this moment, as placement sees it.
+    /// The present network, as placement sees it.
     #[must_use]
     pub fn world(&self, now: Timestamp) -> World {
         self.world_of(&lock(&self.live), now)
     }
 
-    /// The same after changes that have not happened.
+    /// The network as placement would see it after hypothetical changes.
     ///
     /// # Errors
-    /// When there is no such cluster.
+    /// When a change names a cluster that does not exist.
     pub fn world_if(&self, changes: &[WhatIf], now: Timestamp) -> Result<World, Error> {
         let live = lock(&self.live);
         let places = live.clusters();
@@ -250,7 +251,7 @@ impl State {
         }
     }
 
-    /// The same from a view of the nodes that is locked already.
+    /// Like [`Self::world`], from node reports that are locked already.
     #[must_use]
     pub fn world_of(&self, live: &NodeRegistry, now: Timestamp) -> World {
         World::new(
@@ -263,7 +264,7 @@ impl State {
         .with_asked(&lock(&self.asked))
     }
 
-    /// The time to live of DNS answers in seconds.
+    /// The network's time to live of DNS answers, in seconds.
     #[must_use]
     pub fn ttl_s(&self) -> u32 {
         u32::try_from(self.settings.planner.ttl.as_millis() / 1000).unwrap_or(u32::MAX)

@@ -1,8 +1,8 @@
-//! The vault: values at rest, sealed in envelopes, and the master keys that open them.
+//! The vault: envelope encryption of secrets at rest, and the master keys that unwrap them.
 //!
-//! Each tenant has a data key; its secrets are sealed under it, each for exactly one function and name. The data key lies in the database
-//! wrapped under a master key ([`fdn_service::master`]), which is read from a file or a variable. A master key that is not known makes
-//! the vault read its source anew before it gives up, so that a key that an operator adds reaches running controllers.
+//! Each tenant has a data key; its secrets are sealed under it, each for exactly one function and name. The data key is in the database, wrapped
+//! under a master key ([`fdn_service::master`]), which is read from a file or an environment variable. If a master key is unknown, the vault
+//! reads its source again before it fails, so that a key that an operator adds reaches running controllers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,20 +20,20 @@ use crate::settings::Settings;
 use crate::state::lock;
 use crate::store::secret::{DataKeyRow, SecretRow, data_key_counts, data_key_get, data_key_insert};
 
-/// Data keys that are kept open.
+/// The most unwrapped data keys kept in memory.
 const OPEN_MAX: usize = 1024;
 
-/// Where master keys come from.
+/// The source of master keys.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A file, one key a line.
+    /// A file with one key per line.
     File(PathBuf),
-    /// A variable of the environment.
+    /// An environment variable.
     Variable(String),
 }
 
 impl Source {
-    /// What the settings say.
+    /// The source according to the settings.
     #[must_use]
     pub fn of(settings: &Settings) -> Self {
         let secrets = &settings.secrets;
@@ -55,10 +55,10 @@ impl Source {
         }
     }
 
-    /// Reads the keys; a file that does not exist is made with one.
+    /// Reads the keys; a missing file is created with a new key.
     ///
     /// # Errors
-    /// When they cannot be read or are no keys.
+    /// When they cannot be read or parsed.
     pub fn keys(&self) -> Result<MasterKeys, Error> {
         Ok(MasterKeys::parse(&self.text()?)?)
     }
@@ -66,7 +66,7 @@ impl Source {
     /// Adds a new key in front, so that it wraps from now on.
     ///
     /// # Errors
-    /// When the keys are not in a file, or it cannot be written.
+    /// When the keys are not in a file, or the file cannot be written.
     pub fn add(&self) -> Result<MasterKeys, Error> {
         let text = format!(
             "{}\n{}\n",
@@ -76,10 +76,10 @@ impl Source {
         self.replace(&Secret::new(text))
     }
 
-    /// Takes a key out.
+    /// Removes a key.
     ///
     /// # Errors
-    /// When the keys are not in a file, it is not among them, it is the only one, or the file cannot be written.
+    /// When the keys are not in a file, the key is not among them or is the only one, or the file cannot be written.
     pub fn drop_key(&self, gone: &MasterKeyId) -> Result<MasterKeys, Error> {
         let text = self.text()?;
         let lines = text.expose().split_whitespace();
@@ -108,7 +108,7 @@ impl Source {
     }
 }
 
-/// Seals and opens what lies in the database.
+/// Seals and opens secrets in the database.
 pub struct Vault {
     source: Source,
     masters: Mutex<Arc<MasterKeys>>,
@@ -129,10 +129,10 @@ impl Vault {
         })
     }
 
-    /// Refuses to begin without a master key that something is wrapped under: another controller's, or one that was lost.
+    /// Checks that all master keys are known that something is wrapped under. A missing one is another controller's, or was lost.
     ///
     /// # Errors
-    /// [`Error::MasterKey`] with its id.
+    /// [`Error::MasterKey`] with the missing key's id, or when the store fails.
     pub async fn check(&self, connection: &mut AnyConnection) -> Result<(), Error> {
         let masters = Arc::clone(&lock(&self.masters));
         for (master, _) in data_key_counts(connection).await? {
@@ -158,7 +158,7 @@ impl Vault {
         })
     }
 
-    /// Reads the master keys anew.
+    /// Reads the master keys again.
     fn reload(&self) -> Result<Arc<MasterKeys>, Error> {
         let masters = Arc::new(self.source.keys()?);
         *lock(&self.masters) = Arc::clone(&masters);
@@ -178,10 +178,10 @@ impl Vault {
         Ok(key)
     }
 
-    /// The tenant's data key; made if it has none.
+    /// The tenant's data key; created if it has none.
     ///
     /// # Errors
-    /// When the store fails.
+    /// When the store fails, or the master keys cannot be read.
     pub async fn key_of(
         &self,
         connection: &mut AnyConnection,
@@ -192,7 +192,7 @@ impl Vault {
             return Ok(row);
         }
         let id = DataKeyId::from_uuid(uuid::Uuid::now_v7());
-        // What is new must not be wrapped under a key that an operator has dropped meanwhile.
+        // A new data key must not be wrapped under a master key that an operator has dropped meanwhile.
         let masters = self.reload()?;
         let (master, wrapped) = masters.wrap(&wrapping(tenant, id), &Secret::random()?)?;
         let row = DataKeyRow {
@@ -202,7 +202,7 @@ impl Vault {
             wrapped,
         };
         data_key_insert(&mut *connection, &row, now).await?;
-        // Another controller may have been first.
+        // Another controller may have been faster.
         let there = data_key_get(connection, tenant).await?;
         there.ok_or_else(|| Error::Internal(format!("the data key of tenant {tenant} is gone")))
     }
@@ -210,7 +210,7 @@ impl Vault {
     /// Seals a value under a data key.
     ///
     /// # Errors
-    /// When its master key is not known.
+    /// When its master key is unknown.
     pub fn seal(
         &self,
         key: &DataKeyRow,
@@ -221,39 +221,39 @@ impl Vault {
         Ok(self.data_key(key)?.seal(&context, value.expose())?)
     }
 
-    /// Opens a value.
+    /// Decrypts a value.
     ///
     /// # Errors
-    /// When its master key is not known, or the row was changed.
+    /// When its master key is unknown, or the row was tampered with.
     pub fn open_value(&self, row: &SecretRow) -> Result<Secret, Error> {
         let context = sealing(row.key.tenant, &row.function, &row.name);
         let value = self.data_key(&row.key)?.open(&context, &row.sealed)?;
         Ok(Secret::new(value))
     }
 
-    /// Wraps a data key anew, under the first master key.
+    /// Rewraps a data key under the first master key.
     ///
     /// # Errors
-    /// When the master key that it is under is not known.
+    /// When its present master key is unknown.
     pub fn rewrap(&self, row: &DataKeyRow) -> Result<(MasterKeyId, Sealed), Error> {
         let secret = self.data_secret(row)?;
         let masters = Arc::clone(&lock(&self.masters));
         Ok(masters.wrap(&wrapping(row.tenant, row.id), &secret)?)
     }
 
-    /// The master keys that are known, the one that wraps first.
+    /// The known master keys; the first one wraps.
     #[must_use]
     pub fn masters(&self) -> Arc<MasterKeys> {
         Arc::clone(&lock(&self.masters))
     }
 }
 
-/// What a data key is wrapped for: another tenant's row cannot be put in its place.
+/// The context that a data key is wrapped for, so that another tenant's row cannot be substituted.
 fn wrapping(tenant: TenantId, id: DataKeyId) -> String {
     format!("data-key/{tenant}/{id}")
 }
 
-/// What a value is sealed for.
+/// The context that a value is sealed for.
 fn sealing(tenant: TenantId, function: &FunctionName, name: &SecretName) -> String {
     format!("secret/{tenant}/{function}/{name}")
 }

@@ -57,55 +57,55 @@ impl fmt::Display for TenantRef {
     }
 }
 
-/// A tenant.
+/// A tenant: the owner of functions and apps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TenantInfo {
-    /// Its id, for ever.
+    /// The tenant's id, which never changes.
     pub id: TenantId,
-    /// Its name, which can be changed.
+    /// The tenant's name, unique in the network. It can be changed.
     pub name: TenantName,
-    /// When it was made.
+    /// When the tenant was created.
     pub created_at: Timestamp,
-    /// Since when its members may only look; absent if they may do what their roles say.
+    /// Since when the tenant is suspended: its members can only read, and calls of its apps are refused. Absent if it is not suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended_at: Option<Timestamp>,
-    /// How many members it has.
+    /// The number of its members.
     pub members: u64,
-    /// How many apps it has.
+    /// The number of its apps.
     pub apps: u64,
-    /// What it stores, and what it may.
+    /// The storage that it uses, and its limits.
     pub storage: StorageUse,
     /// Whether its uploads must be signed.
     pub signature_policy: SignaturePolicy,
-    /// When it was deleted: then it has its bills and nothing else.
+    /// When the tenant was deleted; only its bills remain then. Absent if it exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<Timestamp>,
-    /// Counts its changes.
+    /// The number of changes made to the tenant.
     pub generation: u64,
 }
 
-/// Makes a tenant.
+/// A request to create a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateTenant {
-    /// Its name.
+    /// The tenant's name, which must not be taken.
     pub name: TenantName,
-    /// Its first owner, if one is to be named at once.
+    /// A user who becomes its first owner; absent for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<UserName>,
 }
 
-/// Changes a tenant. What is absent stays.
+/// A request to change a tenant. Absent fields stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateTenant {
-    /// Its new name.
+    /// The tenant's new name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<TenantName>,
-    /// Whether it is suspended: its members may only look, and gateways refuse calls of its apps.
+    /// Whether the tenant is suspended: its members can only read, and gateways refuse calls of its apps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended: Option<bool>,
-    /// How much it may store; what is absent inside becomes the network's setting.
+    /// The tenant's storage limits, as a whole: a limit that is absent inside becomes the network's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<StorageLimit>,
 }
@@ -113,86 +113,88 @@ pub struct UpdateTenant {
 /// A member of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MemberInfo {
-    /// The user.
+    /// The user's name.
     pub user: UserName,
-    /// What the user may do there.
+    /// The user's role in the tenant.
     pub role: TenantRole,
-    /// Since when.
+    /// When the user became a member.
     pub created_at: Timestamp,
-    /// Who added the user.
+    /// The name of the user who added the member.
     pub created_by: String,
-    /// Counts the changes of the role.
+    /// The number of changes of the role.
     pub generation: u64,
 }
 
-/// Adds a member or changes one's role.
+/// A request to add a member to a tenant, or to change the member's role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PutMember {
-    /// What the user may do.
+    /// The user's role in the tenant.
     pub role: TenantRole,
 }
 
 /// A user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UserInfo {
-    /// The name.
+    /// The user's name.
     pub name: UserName,
-    /// What the user may do in the network as a whole, if anything.
+    /// The user's role in the network as a whole; absent for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_role: Option<NetworkRole>,
-    /// When the user was made.
+    /// When the user was created.
     pub created_at: Timestamp,
-    /// Since when the user can do nothing at all, if so.
+    /// Since when the user is disabled: no login, and no session or API token is valid. Absent if the user is enabled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disabled_at: Option<Timestamp>,
     /// When the password was last set.
     pub password_changed_at: Timestamp,
-    /// Until when an invitation lets the user choose a password, of one who has chosen none yet. It may have ended.
+    /// When the user's invitation expires, or expired, by which the user can choose a password. Absent if the user has chosen one, or was
+    /// never invited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invited_until: Option<Timestamp>,
-    /// Counts the changes.
+    /// The number of changes made to the user.
     pub generation: u64,
 }
 
-/// Makes a user.
+/// A request to create a user.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateUser {
-    /// The name.
+    /// The user's name, which must not be taken.
     pub name: UserName,
-    /// The password; may be absent of a user with `oidc`, who then has none that anybody knows.
+    /// The user's password. May be absent or empty if `oidc` is true; then a random password is set that nobody knows.
     #[serde(default)]
     pub password: String,
-    /// Whether the first login with the identity provider under this name makes the provider's user this one.
+    /// Whether the user logs in with the identity provider: the first login there under this name links the provider's account to this
+    /// user.
     #[serde(default)]
     pub oidc: bool,
-    /// What the user may do in the network as a whole, if anything.
+    /// The user's role in the network as a whole; absent for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_role: Option<NetworkRole>,
 }
 
-/// Changes a user. What is absent stays.
+/// A request to change a user. Absent fields stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateUser {
-    /// Whether the user can do nothing at all. Sessions and API tokens end at once.
+    /// Whether the user is disabled. Disabling ends all of the user's sessions and API tokens at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disabled: Option<bool>,
-    /// What the user may do in the network as a whole: `admin`, `operator` or `none`.
+    /// The user's role in the network as a whole: `admin`, `operator`, or `none` to take it away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_role: Option<NewNetworkRole>,
 }
 
-/// A network role that is given or taken.
+/// A network role to give to a user, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NewNetworkRole {
-    /// Everything.
+    /// Administrator: everything, in every tenant.
     Admin,
-    /// Machines.
+    /// Operator: runs the network's machines.
     Operator,
-    /// None.
+    /// No role in the network.
     None,
 }
 
@@ -208,7 +210,7 @@ impl NewNetworkRole {
     }
 }
 
-/// Sets a user's password.
+/// A request to set a user's password.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetPassword {
@@ -216,126 +218,127 @@ pub struct SetPassword {
     pub password: String,
 }
 
-/// Changes the caller's own password.
+/// A request to change the caller's own password.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChangePassword {
     /// The present password.
     pub current: String,
-    /// The new one.
+    /// The new password.
     pub password: String,
 }
 
-/// What the caller is.
+/// The caller: the user, the roles, and the session or API token of the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WhoAmI {
-    /// The name.
+    /// The user's name.
     pub user: UserName,
-    /// What the user may do in the network as a whole, if anything.
+    /// The user's role in the network as a whole; absent for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_role: Option<NetworkRole>,
-    /// The tenants and what the user may do there.
+    /// The tenants of which the user is a member, with the role in each.
     pub tenants: Vec<Membership>,
-    /// The API token by which this was asked, if it was one.
+    /// The id of the API token with which the request was made; absent for a session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<ApiTokenId>,
-    /// For a session of the console: what every change must bring along in the header `x-fdn-csrf`.
+    /// The CSRF token of a browser session, which every request that changes something must carry in the header `x-fdn-csrf`. Absent for
+    /// other callers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub csrf: Option<String>,
-    /// When the session or token ends.
+    /// When the session or API token expires.
     pub expires_at: Timestamp,
 }
 
-/// A tenant and a role there.
+/// A user's membership in a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Membership {
     /// The tenant's id.
     pub id: TenantId,
     /// The tenant's name.
     pub tenant: TenantName,
-    /// The role.
+    /// The user's role in the tenant.
     pub role: TenantRole,
-    /// Whether members may only look.
+    /// Whether the tenant is suspended: its members can only read.
     pub suspended: bool,
 }
 
-/// How a session is held.
+/// The form of a session's credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SessionKind {
-    /// As a bearer token, by the command line.
+    /// A bearer token, as used by the command line.
     Bearer,
-    /// As a cookie, by a browser.
+    /// A cookie, as used by browsers.
     Cookie,
 }
 
-/// A session.
+/// A session of a user, begun by a login.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionInfo {
-    /// Its id, which is not secret.
+    /// The session's id, which is not secret.
     pub id: SessionId,
-    /// How it is held.
+    /// The form of its credentials.
     pub kind: SessionKind,
-    /// When it began.
+    /// When the session began.
     pub created_at: Timestamp,
-    /// When it ends.
+    /// When the session expires.
     pub expires_at: Timestamp,
-    /// When it was last used, to the minute.
+    /// When the session was last used, to the minute.
     pub last_used_at: Timestamp,
-    /// From where it was begun.
+    /// The client address from which the session was begun; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// Whether it is the one that asks.
+    /// Whether it is the session of this request.
     pub current: bool,
 }
 
-/// Makes an API token.
+/// A request to create an API token for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateApiToken {
-    /// What it is for, in the maker's words: 1 to 63 characters.
+    /// What the token is for: 1 to 63 printable characters.
     pub name: String,
-    /// What it may do, of what its user may do at the time it is used.
+    /// The token's rights, at least one. Of these, it has those that its user has at the time it is used. `own-account` is not possible.
     pub scopes: BTreeSet<Right>,
-    /// The only tenant in which it counts; all of its user's if absent.
+    /// The only tenant, by name or id, in which the token is valid; absent for all tenants of its user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub tenant: Option<TenantRef>,
-    /// For how long.
+    /// The token's lifetime, from `1s` to the network's limit.
     pub ttl: DurationMs,
 }
 
-/// An API token that was made. The token is shown here and never again.
+/// A created API token. The token itself is shown here and never again.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct CreatedApiToken {
-    /// The token: `fdn_ID_SECRET`.
+    /// The token, `fdn_ID_SECRET`: to be sent as `Authorization: Bearer TOKEN`.
     pub token: String,
-    /// What it is good for.
+    /// The token's properties.
     pub info: ApiTokenInfo,
 }
 
-/// What is known of an API token.
+/// The properties of an API token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApiTokenInfo {
-    /// Its id, which is not secret.
+    /// The token's id, which is not secret.
     pub id: ApiTokenId,
-    /// What it is for.
+    /// What the token is for, as given by its creator.
     pub name: String,
-    /// Whose it is.
+    /// The user to whom the token belongs.
     pub user: UserName,
-    /// What it may do.
+    /// The token's rights. Of these, it has those that its user has at the time it is used.
     pub scopes: BTreeSet<Right>,
-    /// The only tenant in which it counts.
+    /// The only tenant in which the token is valid; absent for all tenants of its user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
-    /// When it was made.
+    /// When the token was created.
     pub created_at: Timestamp,
-    /// When it ends.
+    /// When the token expires.
     pub expires_at: Timestamp,
-    /// When it was last used, to the minute.
+    /// When the token was last used, to the minute; absent if never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_used_at: Option<Timestamp>,
-    /// When it was taken back, if it was.
+    /// When the token was revoked; absent if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<Timestamp>,
 }
@@ -348,37 +351,37 @@ impl ApiTokenInfo {
     }
 }
 
-/// One write, as the audit log keeps it.
+/// An entry of the audit log: one change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditRecord {
-    /// Its id; later entries have larger ones.
+    /// The entry's id; later entries have larger ones.
     pub id: String,
-    /// When.
+    /// When the change was made.
     pub at: Timestamp,
-    /// Who: a user, a node, a join token, or the network itself.
+    /// Who made it: a user, a node, a join token, or the network itself.
     pub actor: String,
-    /// The API token by which it was done, if it was one.
+    /// The API token with which it was made; absent if it was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<ApiTokenId>,
-    /// In which tenant, if in one.
+    /// The tenant that was changed; absent for changes outside of tenants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
-    /// What, such as `deploy` or `member.put`.
+    /// The kind of change, such as `deploy` or `member.put`.
     pub action: String,
-    /// To what, such as `app/hello`.
+    /// What was changed, such as `app/hello`.
     pub subject: String,
-    /// The state before; never a secret.
+    /// The state before the change, without secrets; absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub before: Option<serde_json::Value>,
-    /// The state after; never a secret.
+    /// The state after the change, without secrets; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub after: Option<serde_json::Value>,
-    /// The client's address.
+    /// The client's address; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// The request, as in the controller's log.
+    /// The id of the request, as in the controller's log; absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
 }

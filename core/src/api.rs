@@ -1,8 +1,8 @@
 //! Bodies of the controller's HTTP API, shared by controller, CLI, agents and DNS, and documented by OpenAPI.
 //!
-//! Paths under `/v1/` are for people and their tools (session token in `Authorization: Bearer`). A machine that joins brings its join token in
-//! the body, one that renews its certificate a signature; what else machines ask, they ask under `/edge/v1/` on a listener of their own. Errors
-//! are [`crate::Problem`]s.
+//! Paths under `/v1/` are for people and their tools (session token in `Authorization: Bearer`). A machine that joins sends its join token
+//! in the body, one that renews its certificate a signature; all other requests of machines go to `/edge/v1/` on a separate listener.
+//! Errors are [`crate::Problem`]s.
 //!
 //! [`WhoAmI`]: crate::account::WhoAmI
 //! [`SessionInfo`]: crate::account::SessionInfo
@@ -146,7 +146,7 @@
 //! | `GET /v1/billing/statements/{month}/csv` | | `text/csv` |
 //! | `GET /v1/billing/usage?month=MONTH&by=VIEW` | | [`UsageView`](crate::billing::UsageView) |
 //! | `GET /v1/billing/prices` | | [`PriceList`](crate::billing::PriceList)s |
-//! | `POST /v1/billing/prices` | [`PriceList`](crate::billing::PriceList) | the same as it is kept |
+//! | `POST /v1/billing/prices` | [`PriceList`](crate::billing::PriceList) | the price list as stored |
 //! | `DELETE /v1/billing/prices/{name}` | | 204 |
 //! | `GET /v1/billing/budgets` | | [`Budget`](crate::billing::Budget)s |
 //! | `PUT /v1/billing/budgets/{name}` | [`SetBudget`](crate::billing::SetBudget) | [`BudgetSet`](crate::billing::BudgetSet) |
@@ -162,7 +162,7 @@
 //! | `GET /edge/v1/artifacts/{digest}` | | bytes, with `Range` |
 //! | `GET /edge/v1/compiled/{digest}/{engine}` | | machine code behind its [head](crate::compiled::CompiledHead) |
 //! | `POST /edge/v1/usage/sums` | [`UsageSums`](crate::usage::UsageSums) | [`UsageReceipt`](crate::usage::UsageReceipt) |
-//! | `POST /edge/v1/usage/records` | [`UsageBatch`](crate::usage::UsageBatch), from nodes of before | the same |
+//! | `POST /edge/v1/usage/records` | [`UsageBatch`](crate::usage::UsageBatch), from nodes of an earlier release | the same |
 //! | `POST /edge/v1/lease` | [`LeaseRequest`] | [`LeaseResponse`] |
 //! | `POST /edge/v1/renew` | [`RenewRequest`] | [`RenewResponse`] |
 //!
@@ -202,7 +202,7 @@ use crate::workflow::{Definition, Workflow};
 
 pub use log::{LogLine, LogStream};
 
-/// Credentials.
+/// A request to log in with a password.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoginRequest {
@@ -212,356 +212,359 @@ pub struct LoginRequest {
     pub password: String,
 }
 
-/// A session.
+/// A session that was begun by a login.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct LoginResponse {
-    /// Sent from now on as `Authorization: Bearer TOKEN`.
+    /// The session's token, to be sent as `Authorization: Bearer TOKEN`.
     pub token: String,
-    /// When it ends.
+    /// When the session expires.
     pub expires_at: Timestamp,
 }
 
-/// How one can log in, and who has. What a page shows to somebody whom it does not know yet; nothing of it is secret.
+/// The ways to log in, and the present session. Needs no credentials, and contains no secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LoginInfo {
-    /// Whether an identity provider is set up: then browsers may go to `/v1/oidc/login`.
+    /// Whether an identity provider is configured; browsers can then log in at `/v1/oidc/login`.
     pub oidc: bool,
-    /// Who is logged in already with the cookie or token that was sent; nobody, if it is absent.
+    /// The session of the cookie or token that was sent; absent without a valid one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<WhoAmI>,
 }
 
-/// What a client must know of the network to use it.
+/// Basic facts about the network, for its clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NetworkInfo {
     /// The controller's version.
     pub version: String,
-    /// The zone under which apps get their host names.
+    /// The DNS zone below which apps get their host names.
     #[schema(value_type = String)]
     pub zone: HostName,
-    /// Where the Smart DNS listens, if it is not the public one.
+    /// The address of the Smart DNS, if it is not served at the public address; otherwise null.
     #[schema(value_type = Option<String>)]
     pub dns: Option<SocketAddr>,
-    /// The port of the gateways.
+    /// The TCP port on which gateways serve calls.
     pub gateway_port: u16,
     /// The largest component that can be uploaded, in bytes.
     pub upload_limit: u64,
 }
 
-/// How a cluster is.
+/// The state of a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterInfo {
-    /// The cluster.
+    /// The cluster's name.
     pub cluster: ClusterId,
-    /// Its region.
+    /// The region that the cluster belongs to.
     pub region: RegionName,
-    /// Where it is.
+    /// The cluster's position.
     pub location: GeoPoint,
-    /// Nodes that told how they are within the last seconds.
+    /// The number of its nodes that are alive: they have reported within the last 10 s.
     pub nodes_alive: u32,
-    /// All its nodes.
+    /// The number of all its nodes.
     pub nodes_total: u32,
-    /// Speed of its fastest node relative to the reference machine.
+    /// The speed of its fastest living node relative to the reference machine (1.0); 0 if no node is alive.
     pub speed: f64,
-    /// What its living nodes have.
+    /// The resources of its living nodes together.
     pub capacity: Resources,
-    /// What is free of it.
+    /// The free part of `capacity`.
     pub free: Resources,
-    /// Calls that its living nodes can run at once.
+    /// The number of calls that its living nodes can run at the same time.
     pub slots: u32,
-    /// Calls that run now.
+    /// The number of calls that its living nodes are running.
     pub busy: u32,
-    /// Its gateways.
+    /// The addresses of its gateways, as `IP:PORT`.
     #[schema(value_type = Vec<String>)]
     pub gateways: Vec<SocketAddr>,
 }
 
-/// How a node is.
+/// The state of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NodeInfo {
-    /// The node.
+    /// The node's name.
     pub node: NodeId,
-    /// Its cluster.
+    /// The cluster that the node belongs to.
     pub cluster: ClusterId,
-    /// Its gateway.
+    /// The address of the node's gateway, as `IP:PORT`.
     #[schema(value_type = String)]
     pub gateway: SocketAddr,
-    /// Where it serves health and metrics.
+    /// The address on which the node serves health checks and metrics, as `IP:PORT`.
     #[schema(value_type = String)]
     pub admin: SocketAddr,
-    /// The agent's version.
+    /// The version of the node's agent; empty before its first report.
     pub version: String,
-    /// Whether it told how it is within the last seconds.
+    /// Whether the node is alive: it has reported within the last 10 s.
     pub alive: bool,
-    /// How it is, in one word.
+    /// The node's state.
     pub state: NodeState,
-    /// Whether it is to take no new work; `state` tells how far that is.
+    /// Whether the node was ordered to accept no new work; `state` says how far that is.
     pub cordoned: bool,
-    /// When it last did.
+    /// When the node last reported; before its first report, when it joined.
     pub seen_at: Timestamp,
-    /// What it has.
+    /// The node's resources.
     pub capacity: Resources,
-    /// What is free of it.
+    /// The free part of `capacity`.
     pub free: Resources,
-    /// Calls that can run at once.
+    /// The number of calls that the node can run at the same time.
     pub slots: u32,
-    /// Calls that run now.
+    /// The number of calls that the node is running.
     pub busy: u32,
-    /// Its apps.
+    /// The state of each app on the node.
     pub apps: Vec<AppObserved>,
 }
 
 /// One step of the validation of an upload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ValidationStep {
-    /// What was checked: `size`, `format`, `exports`, `imports`, `compile`, `probe`, `signature`.
+    /// The step: `size`, `format`, `exports`, `imports`, `compile`, `probe` or `signature`.
     pub step: String,
-    /// What was found.
+    /// The finding, as text.
     pub result: String,
-    /// How long it took.
+    /// How long the step took.
     pub took: Millis,
 }
 
-/// A version that was accepted.
+/// The result of a deploy: an accepted version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DeployResponse {
-    /// The app.
+    /// The app's name.
     pub app: AppName,
-    /// The version's number.
+    /// The number of the version.
     pub version: VersionNumber,
-    /// The component's digest.
+    /// The SHA-256 digest of the component or image.
     pub digest: Digest,
-    /// Its size in bytes.
+    /// The size of the component or image, in bytes.
     pub size: u64,
-    /// The app's host name.
+    /// The host name under which the app is called.
     pub host: HostName,
-    /// The revision of desired state that makes it current.
+    /// The revision of desired state at which the version is current.
     pub revision: Revision,
-    /// Whether this version existed before with the same component, manifest and secrets: nothing was changed.
+    /// Whether the current version already had the same component, manifest and secrets; then nothing was changed.
     pub unchanged: bool,
-    /// What was checked.
+    /// The steps of the validation, in order.
     pub validation: Vec<ValidationStep>,
 }
 
-/// A line of the app list.
+/// An app in a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AppSummary {
-    /// The app.
+    /// The app's name.
     pub app: AppName,
-    /// The tenant whose it is.
+    /// The tenant that owns the app.
     pub tenant: TenantId,
-    /// Its host name.
+    /// The host name under which the app is called.
     pub host: HostName,
     /// The current version.
     pub version: VersionNumber,
-    /// The current component's digest.
+    /// The digest of the current version's component or image.
     pub digest: Digest,
-    /// The revision of desired state.
+    /// The revision of the app's desired state.
     pub revision: Revision,
-    /// When the current version was made current.
+    /// When the current version became current.
     pub deployed_at: Timestamp,
-    /// Living nodes that serve the current revision.
+    /// The number of living nodes that serve the current revision, in the clusters that hold the app.
     pub nodes_ready: u32,
-    /// Living nodes.
+    /// The number of living nodes in the clusters that hold the app: all that should serve it.
     pub nodes_total: u32,
-    /// Labels of the function and of its current version; where both have a key, the version's.
+    /// The labels of the function, and those of its current version, which take precedence.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
-    /// Of a workflow, what each of its stages runs, in the order of the stages; absent for a plain function.
+    /// The functions of a workflow's stages, in the order of the stages; absent for a plain function.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<FunctionName>,
 }
 
-/// One immutable version.
+/// One version of an app. It never changes, except for its labels and its mark as bad.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VersionInfo {
-    /// Its number.
+    /// The number of the version.
     pub version: VersionNumber,
-    /// The component's digest.
+    /// The digest of its component or image.
     pub digest: Digest,
-    /// Its size in bytes.
+    /// The size of its component or image, in bytes.
     pub size: u64,
-    /// When it was uploaded.
+    /// When the version was uploaded.
     pub created_at: Timestamp,
-    /// Its manifest.
+    /// The version's manifest.
     pub manifest: Manifest,
-    /// Why it must not be used, if it broke the app's objective.
+    /// Why the version must not be used: it broke the app's objective. Absent if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bad: Option<BadMark>,
-    /// Its labels, which can be changed.
+    /// The version's labels.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
-    /// What was checked when it was uploaded; nothing of versions that are older than this record.
+    /// The steps of the validation at its upload; absent for versions that are older than this record.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub validation: Vec<ValidationStep>,
-    /// Its other forms, if it has any.
+    /// The version's forms besides the first, which `manifest` describes; absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forms: Vec<FormSpec>,
 }
 
-/// Where the clients of a group are sent.
+/// A binding: the cluster to which DNS sends clients of a prefix.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct BindingInfo {
-    /// The clients.
+    /// The clients' address prefix.
     pub prefix: ClientPrefix,
-    /// The cluster.
+    /// The cluster to which they are sent.
     pub cluster: ClusterId,
-    /// The plan's revision.
+    /// The revision at which they were first sent there.
     pub revision: Revision,
 }
 
-/// Everything about an app.
+/// All details of an app.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AppDetail {
-    /// The line of the list.
+    /// The app as in the list.
     #[serde(flatten)]
     pub summary: AppSummary,
-    /// The DAG.
+    /// The app's stages and the data flow between them; a plain function has one stage.
     pub workflow: Workflow,
     /// All versions, newest first.
     pub versions: Vec<VersionInfo>,
-    /// Which versions calls are split between; all go to the current one if it is empty.
+    /// The split of the app's calls between versions; absent if all calls go to the current version.
     #[serde(default, skip_serializing_if = "Traffic::is_empty")]
     pub traffic: Traffic,
-    /// The newest version that was or is held to the app's objective.
+    /// The newest version that is or was watched for the app's objective; absent if none was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutInfo>,
-    /// Host names it answers to beside its own.
+    /// The host names that the app serves besides its own.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub domains: BTreeSet<HostName>,
-    /// Where known client prefixes are sent.
+    /// The bindings of client prefixes to clusters.
     pub bindings: Vec<BindingInfo>,
-    /// How far each living node is.
+    /// The progress of each living node of the clusters that hold the app.
     pub nodes: Vec<NodeProgress>,
-    /// The forms that clusters serve its stages in, of functions that have several.
+    /// By cluster and stage: the form in which the stage is served there. Only for functions that have several forms.
     #[serde(default, skip_serializing_if = "FormChoices::is_empty")]
     #[schema(value_type = BTreeMap<ClusterId, BTreeMap<StageName, FormName>>)]
     pub forms: FormChoices,
 }
 
-/// How far one node is with the app.
+/// The progress of a node in serving an app.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NodeProgress {
-    /// The node.
+    /// The node's name.
     pub node: NodeId,
-    /// Its cluster.
+    /// The node's cluster.
     pub cluster: ClusterId,
-    /// What it knows of the app; nothing yet if absent.
+    /// What the node reports about the app; null if nothing yet.
     pub observed: Option<AppObserved>,
 }
 
-/// Which version to go back to.
+/// A request to make an earlier version current again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RollbackRequest {
-    /// The version; the one before the current if absent.
+    /// The version to make current; absent for the one that was current before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<VersionNumber>,
 }
 
-/// Why a client's calls go where they go.
+/// An explanation of where a client's calls of an app are sent, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Explanation {
-    /// The app.
+    /// The app's name.
     pub app: AppName,
-    /// The client asked about.
+    /// The client for which it is explained.
     pub client: ClientPrefix,
-    /// The cluster that the plan chooses now.
+    /// The cluster that placement chooses at this moment; null if no cluster can serve the client.
     pub chosen: Option<ClusterId>,
-    /// Why there is none, or why the chosen one is kept although another would be a little better.
+    /// Why there is no such cluster, or why the previous one is kept although another is slightly better, in words.
     pub reason: String,
-    /// The binding that DNS has been given for the client, if any; without one DNS answers with the nearest cluster.
+    /// The binding by which DNS servers answer the client; null if there is none, and they answer with the nearest cluster.
     pub bound: Option<BindingInfo>,
-    /// Every cluster, best first.
+    /// All clusters with their terms, best first.
     pub candidates: Vec<Candidate>,
-    /// Where each stage of a workflow would run, in the order of the stages; empty for a plain function.
+    /// The cluster in which each stage of a workflow would run, in the order of the stages; absent for a plain function.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StagePlace>,
-    /// The plan by which the client is sent now, as it was made and explained then; nothing, if there is none for it.
+    /// The plan in force for the client, with the explanation from when it was made; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<StoredPlan>,
-    /// What the plan counts with where the client is sent, beside what calls took; empty while nothing was measured.
+    /// The times that the plan assumes for each stage where the client's calls run, beside the measured ones; absent while nothing was
+    /// measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub actual: Vec<StageCompared>,
-    /// What each form comes to in each cluster, of functions that have several.
+    /// The evaluation of each form in each cluster; absent if no function has several forms.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forms: Vec<FormTerms>,
 }
 
-/// A plan that is in force.
+/// A plan in force.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StoredPlan {
-    /// The group of clients that it was made for.
+    /// The group of clients that it was made for, named by the first of their prefixes.
     pub group: String,
-    /// The revision that brought it.
+    /// The revision at which it was made.
     pub revision: Revision,
-    /// When it was made.
+    /// When the plan was made.
     pub planned_at: Timestamp,
-    /// Why it was made so.
+    /// Why the plan was made as it is, in words.
     pub reason: String,
-    /// Every cluster as it was then, best first.
+    /// All clusters with their terms at that time, best first.
     pub candidates: Vec<Candidate>,
-    /// Where each stage runs.
+    /// By stage: the cluster in which it runs.
     pub stages: BTreeMap<StageName, ClusterId>,
 }
 
-/// Where a stage runs.
+/// The cluster in which a stage of a workflow runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StagePlace {
-    /// The stage.
+    /// The stage's name.
     pub stage: StageName,
-    /// The function it runs.
+    /// The function that the stage runs.
     pub function: FunctionName,
     /// The function's version.
     pub version: VersionNumber,
-    /// The cluster.
+    /// The cluster in which it runs.
     pub cluster: ClusterId,
 }
 
-/// A workflow as it is stored.
+/// A deployed workflow.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WorkflowDetail {
-    /// The app.
+    /// The app's name.
     pub app: AppName,
-    /// The app's host name.
+    /// The host name under which the app is called.
     pub host: HostName,
-    /// The workflow's version.
+    /// The version of the workflow.
     pub version: VersionNumber,
-    /// The revision of desired state that made it current; nothing if it was only judged.
+    /// The revision of desired state at which it became current; null if it was only checked (`dry_run`).
     pub revision: Option<Revision>,
-    /// Whether this was the current version before: nothing was changed.
+    /// Whether the same workflow was already the current version; then nothing was changed.
     pub unchanged: bool,
-    /// What it is.
+    /// The workflow's stages and rules.
     pub definition: Definition,
-    /// Where its stages run for each cluster that clients are sent to.
+    /// By cluster to which clients are sent: where the stages run for calls that arrive there, in the order of the stages.
     pub placement: BTreeMap<ClusterId, Vec<StagePlace>>,
 }
 
-/// One cluster's terms for the entry stage: `EFT = max(avail, d) + w`, latency = EFT + d (algorithm Heu-Orche, equations 3 to 5).
+/// A cluster as a candidate for a client, with the times of the entry stage there: `EFT = max(avail, d) + w`, latency = EFT + d (algorithm
+/// Heu-Orche, equations 3 to 5).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Candidate {
-    /// The cluster.
+    /// The cluster's name.
     pub cluster: ClusterId,
-    /// The client's distance; one way, `d`, is half the round trip.
+    /// The round trip between client and cluster; `d` is half of it.
     pub latency: LatencyEstimate,
-    /// `d(u,p)`: one way.
+    /// `d(u,p)`: the one-way latency from the client to the cluster.
     pub distance: Millis,
-    /// `avail[p]`: until a slot is free.
+    /// `avail[p]`: the time until a slot is free in the cluster.
     pub available: Millis,
-    /// `EST`: earliest start.
+    /// `EST`: the earliest start of the call.
     pub start: Millis,
-    /// `w(c,p)`: the work at this cluster's speed.
+    /// `w(c,p)`: the run time of the call at the cluster's speed, without the toll.
     pub work: Millis,
-    /// How much longer all others would wait there, for each of the client's calls: the choice goes by it too.
+    /// The congestion toll: how much longer all other calls would wait in the cluster for each call of the client. It influences the
+    /// choice, but is part of no other time here.
     #[serde(default)]
     pub toll: Millis,
-    /// `EFT`: earliest finish.
+    /// `EFT`: the earliest finish of the call.
     pub finish: Millis,
-    /// The whole call as the client feels it, way back included.
+    /// The latency of the whole call for the client, way back included.
     pub total: Millis,
-    /// `None`: the cluster may be chosen. Otherwise why not.
+    /// Why the cluster cannot be chosen; null if it can.
     pub excluded: Option<String>,
-    /// Why it lost against the chosen one, or that it won.
+    /// Why it lost against the chosen cluster, or that it was chosen, in words.
     pub verdict: String,
 }
 

@@ -8,42 +8,42 @@ use utoipa::ToSchema;
 use crate::id::{AppName, SecretName};
 use crate::unit::{DurationMs, Revision, Timestamp};
 
-/// The value of a secret.
+/// A request to set a secret.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetSecret {
-    /// The value, without NUL characters. It is never shown again.
+    /// The secret's value, without NUL characters. It is never shown again.
     pub value: String,
-    /// Only say whether it has this value already; nothing is set.
+    /// If true, nothing is set; the answer only says in `unchanged` whether the secret has this value already.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
 }
 
-/// What is known of a secret: everything but its value.
+/// The properties of a secret, without its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SecretInfo {
-    /// The secret, and the variable that functions find it in.
+    /// The secret's name, and that of the environment variable in which functions find it.
     pub name: SecretName,
-    /// The revision of desired state that brought the value.
+    /// The revision of desired state at which the value was set.
     pub revision: Revision,
-    /// When it was set.
+    /// When the value was set.
     pub updated_at: Timestamp,
-    /// Who set it.
+    /// Who set the value.
     pub updated_by: String,
-    /// Whether the current version names it.
+    /// Whether the manifest of the app's current version names the secret.
     pub used: bool,
-    /// Only in the answer to setting it: whether it had that value already.
+    /// Whether the secret already had the value. Only in the answer to a request that sets it; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unchanged: Option<bool>,
 }
 
-/// Variables that are set and taken away: the app gets a new version of the same component.
+/// A request to change environment variables: the app gets a new version with the same component.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChangeEnv {
-    /// Variables that are set.
+    /// By name: the values of the variables to set.
     pub set: BTreeMap<SecretName, String>,
-    /// Variables that are taken away.
+    /// The names of the variables to remove.
     pub unset: BTreeSet<SecretName>,
 }
 
@@ -60,12 +60,12 @@ pub fn app_ttl_problem(ttl: DurationMs) -> Option<String> {
         .then(|| format!("ttl: whole seconds from {APP_TTL_MIN} to {APP_TTL_MAX}, not {ttl}"))
 }
 
-/// How DNS is to answer for an app.
+/// A request to set how DNS answers for an app.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PutAppDns {
-    /// For how long resolvers may keep an answer: whole seconds from 5 s to 5 m; the network's time if absent. A dead gateway's address is kept for as
-    /// long, and each question comes again after it.
+    /// The time to live of DNS answers: whole seconds from `5s` to `5m`; absent for the network's default. A shorter one directs clients
+    /// away from a dead gateway sooner, and causes more queries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<DurationMs>,
 }
@@ -73,12 +73,12 @@ pub struct PutAppDns {
 /// How DNS answers for an app.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AppDns {
-    /// The app.
+    /// The app's name.
     pub app: AppName,
-    /// For how long resolvers may keep an answer.
+    /// The time to live of DNS answers: how long resolvers may cache them.
     pub ttl: DurationMs,
-    /// Whether that is the network's time, because the app has none of its own.
+    /// Whether `ttl` is the network's default, because the app has none of its own.
     pub default: bool,
-    /// The revision that DNS servers are told.
+    /// The revision of the app's bindings that DNS servers are sent.
     pub revision: Revision,
 }

@@ -125,17 +125,17 @@ impl From<Item> for String {
     }
 }
 
-/// What was applied together under a name.
+/// The items that a tenant last applied together from files, under one name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AppliedSet {
-    /// The name.
+    /// The name of the set.
     pub set: SetName,
-    /// What was declared when it was last applied.
+    /// The items that were declared when it was last applied.
     pub items: BTreeSet<Item>,
-    /// When that was; never, if absent.
+    /// When it was last applied; absent if never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<Timestamp>,
-    /// Who did it.
+    /// Who applied it; absent if nobody has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_by: Option<String>,
 }

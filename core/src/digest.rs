@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use crate::error::ParseError;
 
-/// The SHA-256 of an artifact's bytes (FIPS 180-4).
+/// The SHA-256 digest (FIPS 180-4) of a component or image, as `sha256:` and 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schema(value_type = String)]

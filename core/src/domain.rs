@@ -67,30 +67,30 @@ pub fn challenge(host: &HostName) -> String {
     format!("{CHALLENGE}.{host}")
 }
 
-/// The text of the record that proves ownership, for the holder of this token.
+/// The text of the record that proves ownership for a domain with this token.
 #[must_use]
 pub fn proof(token: &str) -> String {
     format!("{PROOF}{token}")
 }
 
-/// A host name that is wanted.
+/// A request to add a domain to an app.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddDomain {
-    /// The name, such as `shop.example.org`, not under the network's zone.
+    /// The host name, such as `shop.example.org`. It must have two labels at least and must not be in the network's own zone.
     #[schema(value_type = String)]
     pub host: HostName,
 }
 
-/// How far a host name is.
+/// The verification state of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DomainState {
-    /// Ownership is not proven yet, or no longer: the app does not serve the name.
+    /// Ownership has not been proven, or no longer is: the app does not serve the host name.
     Pending,
-    /// The app serves the name.
+    /// Ownership is proven: the app serves the host name.
     Verified,
-    /// The app serves the name, but the last check did not find the proof.
+    /// The app still serves the host name, but the last check did not find the proof.
     Failing,
 }
 
@@ -106,45 +106,45 @@ impl DomainState {
     }
 }
 
-/// A record that the owner of a host name has to set.
+/// A DNS record that the owner of a host name must set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DnsRecord {
-    /// Its name.
+    /// The name of the record.
     pub name: String,
-    /// Its type: `TXT`, `CNAME`.
+    /// The record type: `TXT` or `CNAME`.
     pub kind: String,
-    /// Its value.
+    /// The value of the record.
     pub value: String,
-    /// What it is for.
+    /// The purpose of the record, in words.
     pub purpose: String,
 }
 
-/// A host name of an app.
+/// A domain of an app: a host name that it serves besides its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DomainInfo {
-    /// The name.
+    /// The host name.
     #[schema(value_type = String)]
     pub host: HostName,
-    /// The app.
+    /// The app's name.
     pub app: AppName,
-    /// How far it is.
+    /// The verification state.
     pub state: DomainState,
-    /// What its owner has to set in the DNS.
+    /// The DNS records that the owner of the host name must set.
     pub records: Vec<DnsRecord>,
-    /// When it was asked for.
+    /// When the domain was added.
     pub created_at: Timestamp,
-    /// Who asked for it.
+    /// Who added the domain.
     pub created_by: String,
-    /// When it was proven.
+    /// Since when ownership is proven; absent while `state` is `pending`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified_at: Option<Timestamp>,
-    /// When the proof was looked for last.
+    /// When the proof was last looked up; absent if never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked_at: Option<Timestamp>,
-    /// When the app stops answering to it unless the proof is found before.
+    /// When the app will stop serving the host name unless the proof is found before; only while `state` is `failing`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<Timestamp>,
-    /// What was wrong then.
+    /// What was wrong at the last check; absent if nothing was, or if there was no check yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }

@@ -115,21 +115,21 @@ impl FromStr for JoinToken {
     }
 }
 
-/// Where others reach a node. The addresses also become names of its certificate.
+/// The addresses at which others reach a machine. They also become names in its certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeAddresses {
-    /// Its gateway.
+    /// The address of its gateway (of a DNS server, the address at which it answers queries), as `IP:PORT`.
     #[schema(value_type = String)]
     pub gateway: SocketAddr,
-    /// Where it serves health and metrics.
+    /// The address at which it serves health checks and metrics, as `IP:PORT`.
     #[schema(value_type = String)]
     pub admin: SocketAddr,
-    /// Where the other nodes of its cluster reach it, if it takes part in their scheduling.
+    /// The address at which the other nodes of its cluster reach it, as `IP:PORT`; absent if it takes no part in their scheduling.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub peer: Option<SocketAddr>,
-    /// Host names by which others call it.
+    /// Additional host names by which others reach it, at most 8.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub names: Vec<HostName>,
@@ -179,88 +179,89 @@ impl NodeAddresses {
     }
 }
 
-/// Asks to let a machine in.
+/// A request of a machine to join the network.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EnrolRequest {
-    /// The join token, whole.
+    /// The complete join token.
     pub token: String,
-    /// What the machine is to be; a token for another role is refused.
+    /// The role that the machine is to have; a token for another role is refused.
     #[serde(default)]
     pub role: Role,
-    /// The name that the machine shall have; unique in the network.
+    /// The name that the machine is to have, unique in the network.
     pub node: NodeId,
-    /// A certificate signing request (PEM) for a P-256 key that the machine made.
+    /// A certificate signing request (PEM) for a P-256 key of the machine.
     pub csr: String,
-    /// Where others will reach the node.
+    /// The addresses at which others will reach the machine.
     pub addresses: NodeAddresses,
-    /// The cluster that the machine is meant for; a token for another one is refused.
+    /// The cluster that the machine is meant for: a token for another one is refused. Absent to accept the token's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterId>,
-    /// The region that the machine is meant for; a token for another one is refused.
+    /// The region that the machine is meant for: a token for another one is refused. Absent to accept the token's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<RegionName>,
 }
 
-/// A certificate and what goes with it.
+/// An issued certificate, with the authorities that machines trust.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct IssuedCertificate {
     /// The certificate (PEM).
     pub certificate: String,
     /// Its serial number in hexadecimal digits.
     pub serial: String,
-    /// When it was made.
+    /// When the certificate was issued.
     pub issued_at: Timestamp,
-    /// When it ends.
+    /// When the certificate expires.
     pub expires_at: Timestamp,
-    /// The certificates (PEM) that nodes are checked against. Several while the authority changes.
+    /// The certificates (PEM) of the authorities by which machines are verified; several while the authority is being replaced.
     pub authorities: Vec<String>,
 }
 
-/// Another node of the cluster.
+/// Another node of the cluster, to contact first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Seed {
-    /// Its name.
+    /// The node's name.
     pub node: NodeId,
-    /// Where it is reached.
+    /// The addresses at which the node is reached.
     pub addresses: NodeAddresses,
 }
 
-/// Everything a new machine needs. It holds the machine's own token: it travels over HTTPS (or loopback) only.
+/// Everything a new machine needs. It contains the machine's own token, so it is sent over HTTPS or loopback only.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct EnrolResponse {
-    /// The node.
+    /// The machine's name.
     pub node: NodeId,
-    /// Its cluster.
+    /// The cluster that it joined.
     pub cluster: ClusterId,
-    /// Its region.
+    /// The cluster's region.
     pub region: RegionName,
-    /// Where the cluster is.
+    /// The cluster's position.
     pub location: GeoPoint,
-    /// Its certificate.
+    /// The machine's certificate.
     pub identity: IssuedCertificate,
-    /// This machine's own token. Gateways on loopback that call stages without certificates know each other by it, and agents of releases
-    /// before knew controllers by it.
+    /// The machine's own token. Gateways on loopback that exchange stage calls without certificates recognise each other by it, as agents
+    /// of earlier releases did controllers.
     pub node_token: String,
-    /// Where machines reach the controllers, as `HOST:PORT`; at the host that was asked here where the host is empty.
+    /// Where machines reach the controllers, as `HOST:PORT`. If the host is empty, it is that of the controller that received this request.
     pub controllers: Vec<String>,
-    /// Other nodes of the cluster.
+    /// Other nodes of the cluster, at most 64.
     pub seeds: Vec<Seed>,
-    /// The revision of desired state at which the node was let in.
+    /// The revision of desired state at which the machine joined.
     pub revision: Revision,
 }
 
-/// Asks for the next certificate of the same key.
+/// A request for a new certificate for the same key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RenewRequest {
-    /// The serial number of the present certificate.
+    /// The serial number of the present certificate, in hexadecimal digits.
     pub serial: String,
-    /// When this was asked, by the node's clock.
+    /// When the request was made, by the node's clock; it must not differ from the controller's by more than 5 minutes.
     pub at: Timestamp,
-    /// Where others reach the node; other addresses and names stay as they were if they are absent.
+    /// The addresses at which others reach the node. `peer` and `names` stay as they were if they are absent.
     pub addresses: NodeAddresses,
-    /// The signature of [`RenewRequest::signed_text`] by the present certificate's key: ECDSA P-256 with SHA-256 in ASN.1, base64.
+    /// A signature by the present certificate's key over the lines `fdn-renew-v1`, `serial`, `at`, `gateway`, `admin`, `peer` (`-` if
+    /// absent) and the `names` joined by commas, separated by newlines: ECDSA P-256 with SHA-256, ASN.1, in base64.
     pub signature: String,
 }
 
@@ -287,12 +288,12 @@ impl RenewRequest {
     }
 }
 
-/// The next certificate.
+/// The answer to a request for a new certificate.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct RenewResponse {
-    /// The certificate.
+    /// The new certificate.
     pub identity: IssuedCertificate,
-    /// This machine's own token.
+    /// The machine's own token.
     pub node_token: String,
     /// Other nodes of the cluster.
     pub seeds: Vec<Seed>,

@@ -1,4 +1,4 @@
-//! The answers that every error of the network gives: a stable code, whose fault it is, and whether a retry can help.
+//! The properties that every error of the network has: a stable code, who must act, and whether a retry can help.
 //!
 //! Each crate has its own `Error` enum; all of them implement [`Coded`]. Only `controller/src/http/error.rs` and the gateway
 //! turn a code into an HTTP status; both send an RFC 9457 [`Problem`].
@@ -8,7 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Whose fault an error is, and thus who must act.
+/// Who caused an error, and thus must act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
@@ -32,7 +32,7 @@ pub enum Retry {
     Later,
 }
 
-/// An error that answers these three questions.
+/// An error with a code, which implies who must act and whether a retry can help.
 pub trait Coded: std::error::Error {
     /// The stable code.
     fn code(&self) -> ErrorCode;
@@ -257,35 +257,35 @@ impl From<ErrorCode> for String {
     }
 }
 
-/// An error as HTTP carries it (RFC 9457, `application/problem+json`).
+/// An error as it is returned over HTTP (RFC 9457, `application/problem+json`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// A reference to the page of the code.
+    /// A reference to the documentation of the code.
     #[serde(rename = "type")]
     pub kind: String,
-    /// One line that says what the code means.
+    /// What the code means, in one line.
     pub title: String,
     /// The HTTP status.
     pub status: u16,
-    /// The stable code.
+    /// The stable error code, such as `FDN-1001`.
     #[schema(value_type = String)]
     pub code: ErrorCode,
-    /// What happened this time, and what to do about it.
+    /// What happened in this case, and what to do about it.
     pub detail: String,
-    /// The request this belongs to, as in the log.
+    /// The id of the request, as in the log; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// The stage of a workflow that failed.
+    /// The stage that failed; only for errors of workflows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<String>,
-    /// The attempt at that stage which was the last, from 1 up; 0 if none was made.
+    /// The number of the last attempt at that stage, from 1 up; 0 if there was none. Only for errors of workflows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// Why that attempt failed.
+    /// Why that attempt failed; only for errors of workflows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The step of its validation at which an upload was refused, by the name that [`ValidationStep`](crate::api::ValidationStep) has for it;
-    /// `upload` while it arrived, `manifest` before all steps.
+    /// The validation step at which an upload was refused: a `step` of a `ValidationStep`, `upload` while the upload was being received, or
+    /// `manifest` before all steps. Absent for other errors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
 }

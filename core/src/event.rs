@@ -13,27 +13,27 @@ use crate::error::ParseError;
 use crate::id::{AppName, TenantId};
 use crate::unit::Timestamp;
 
-/// What an event is about.
+/// The subject area of an event.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
-    /// An app was deployed, rolled back or deleted.
+    /// An app was deployed, rolled back, deleted or changed in a way that has no kind of its own, such as a new domain.
     App,
-    /// All living nodes serve the current version of an app.
+    /// All living nodes of the clusters that hold an app serve its current version.
     Ready,
     /// The clusters to which an app's clients are sent have changed.
     Plan,
-    /// An app's policy has changed: who may call it, and how often.
+    /// An app's policy or its callers' keys have changed.
     Policy,
-    /// Which versions an app's calls go to.
+    /// The split of an app's calls between versions has changed.
     Traffic,
-    /// A tenant or its members.
+    /// A tenant or its members have changed.
     Tenant,
-    /// A budget or a price list.
+    /// A budget or a price list has changed, or spending has reached a threshold of a budget.
     Billing,
-    /// A node, a cluster or a join token.
+    /// A node, a cluster or a join token has changed.
     Node,
     /// Any other change recorded in the audit log.
     Other,
@@ -109,26 +109,26 @@ impl FromStr for EventKind {
     }
 }
 
-/// Something that happened.
+/// An event: a change in the network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
-    /// Its number: a later one is greater.
+    /// The event's number; later events have larger ones.
     pub id: u64,
-    /// When it happened, by the clock of the controller that wrote it down.
+    /// When it happened, by the clock of the controller that recorded it.
     pub at: Timestamp,
-    /// What it is about.
+    /// The subject area.
     pub kind: EventKind,
-    /// What was done or came to be, such as `deploy`, `policy.set`, `node.lost`.
+    /// What happened, such as `deploy`, `policy.set` or `node.lost`.
     pub action: String,
-    /// To what, such as `app/hello`.
+    /// What it happened to, such as `app/hello`.
     pub subject: String,
-    /// The tenant whose it is; absent for the network's own things.
+    /// The tenant that it belongs to; absent for the network's own events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
-    /// The app, if it is about one.
+    /// The app that it is about; absent if it is about none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<AppName>,
-    /// In a few words, what is not in the rest: the version that is ready, the clusters of a plan.
+    /// Additional facts in a few words, such as the version that is ready or the clusters of a plan; absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
@@ -136,12 +136,12 @@ pub struct Event {
 /// The name of the event that tells a reader that older events are no longer kept; its data is a [`Missed`].
 pub const MISSED: &str = "missed";
 
-/// Events that a reader asked for and that are no longer kept.
+/// A gap: events that the reader asked for and that are no longer kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Missed {
-    /// The number of the last event that the reader has.
+    /// The number of the last event that the reader received.
     pub after: u64,
-    /// The number of the oldest event that is kept.
+    /// The number of the oldest event that is still kept.
     pub oldest: u64,
 }
 

@@ -14,13 +14,14 @@ use crate::unit::{Millis, Timestamp};
 /// The last bucket but one ends at 33 s.
 const PER_MS: f64 = 16.0;
 
-/// What callers saw, counted: calls by how they ended, from the request's head to the last byte of the answer.
+/// Counters of an app's calls as its callers experience them, from the arrival of the request to the last byte of the answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Tally {
-    /// Calls, and of these those that were answered 5xx, whoever's doing that was. Buckets count in sixteenths of a millisecond.
+    /// The calls. `failures` are those answered with 5xx, whatever the cause, and `latency` counts in sixteenths of a millisecond: bucket
+    /// `n` ends at 2^(n/4)/16 ms.
     #[serde(flatten)]
     pub counts: CallCounts,
-    /// Calls that waited until their code was loaded, and instances that were started.
+    /// The number of calls that waited for their code to be loaded, plus the number of instances that were started.
     #[serde(default)]
     pub cold_starts: u64,
 }
@@ -107,20 +108,20 @@ impl Tally {
     }
 }
 
-/// How far back is looked, and in which steps.
+/// The period of the metrics, which ends now, and its steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum Window {
     /// 15 minutes in steps of 10 s.
     #[default]
     #[serde(rename = "15m")]
     Quarter,
-    /// One day in steps of 5 min.
+    /// 24 hours in steps of 5 minutes.
     #[serde(rename = "24h")]
     Day,
 }
 
 impl Window {
-    /// A step, in milliseconds.
+    /// The length of a step, in milliseconds.
     #[must_use]
     pub const fn step_ms(self) -> u64 {
         match self {
@@ -139,18 +140,18 @@ impl Window {
     }
 }
 
-/// What one series is of.
+/// How metrics are grouped into series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FiguresBy {
-    /// No grouping.
+    /// A single series of all calls.
     #[default]
     Total,
-    /// By app.
+    /// One series per app.
     App,
-    /// By cluster.
+    /// One series per cluster.
     Cluster,
-    /// By region.
+    /// One series per region.
     Region,
 }
 
@@ -175,49 +176,49 @@ impl FromStr for FiguresBy {
     }
 }
 
-/// The figures of a window.
+/// The metrics of a period.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Figures {
-    /// How far back.
+    /// The period.
     pub window: Window,
-    /// A step, in milliseconds.
+    /// The length of a step, in milliseconds.
     pub step_ms: u64,
-    /// Where the first step begins.
+    /// When the first step begins.
     pub from: Timestamp,
-    /// Now: the last step has not ended yet.
+    /// The present time; the last step has not ended yet.
     pub to: Timestamp,
-    /// The busiest first.
+    /// The series, those with most calls first.
     pub series: Vec<FigureSeries>,
-    /// Whether there are more series than were asked for.
+    /// Whether there are more series than requested.
     pub more: bool,
 }
 
-/// One line of a chart.
+/// The metrics of one app, cluster or region, or of all calls.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FigureSeries {
-    /// The app, cluster or region; `total` for everything together.
+    /// The name of the app, cluster or region; `total` for the series of all calls.
     pub key: String,
-    /// The whole window; `at` is its beginning.
+    /// The metrics of the whole period; its `at` is the beginning of the period.
     pub sum: FigurePoint,
-    /// The steps that had calls, in the order of time.
+    /// The metrics of the steps with calls, in order of time.
     pub points: Vec<FigurePoint>,
 }
 
-/// What happened in one step.
+/// The metrics of one step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FigurePoint {
-    /// When the step began.
+    /// When the step begins.
     pub at: Timestamp,
-    /// Calls that ended in it.
+    /// The number of calls that ended in the step.
     pub calls: u64,
-    /// Of these, those that were answered 5xx.
+    /// The number of those that were answered with 5xx.
     pub errors: u64,
-    /// Calls that waited until their code was loaded, and instances that were started.
+    /// The number of calls that waited for their code to be loaded, plus the number of instances that were started.
     pub cold_starts: u64,
-    /// What half of the calls took at most, in milliseconds; absent without calls.
+    /// The median latency of the calls, in milliseconds; absent without calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_ms: Option<Millis>,
-    /// What 99 of 100 calls took at most, in milliseconds; absent without calls.
+    /// The 99th percentile of the latency of the calls, in milliseconds; absent without calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ms: Option<Millis>,
 }

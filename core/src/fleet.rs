@@ -33,11 +33,11 @@ pub struct FleetDesired {
     pub restored: BTreeMap<NodeId, BTreeMap<DeviceId, Revision>>,
 }
 
-/// Puts a device of a node back into service.
+/// A request to put a device of a node back into service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RestoreDevice {
-    /// Which.
+    /// The device's id.
     pub device: DeviceId,
 }
 
@@ -52,66 +52,66 @@ pub struct Revoked {
     pub expires_at: Timestamp,
 }
 
-/// Makes a cluster.
+/// A request to create a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateCluster {
-    /// Its name.
+    /// The cluster's name, which must not be taken.
     pub cluster: ClusterId,
-    /// Its region; made if it is new.
+    /// The cluster's region, which is created if it does not exist.
     pub region: RegionName,
-    /// Where it is; the region's position if absent.
+    /// The cluster's position; the region's if absent. Required for a new region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<GeoPoint>,
 }
 
-/// Makes a join token.
+/// A request to create a join token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateJoinToken {
-    /// What it lets machines in as.
+    /// The role of the machines that can join with the token.
     #[serde(default)]
     pub role: Role,
-    /// The cluster that it lets machines into.
+    /// The cluster that they join.
     pub cluster: ClusterId,
-    /// For how long.
+    /// The token's lifetime, from `1s` to the network's limit.
     pub ttl: DurationMs,
-    /// How many machines.
+    /// The number of machines that can join with the token, from 1 to the network's limit.
     pub uses: u32,
 }
 
-/// A join token that was made. The token is shown here and never again.
+/// A created join token. The token itself is shown here and never again.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct CreatedJoinToken {
-    /// The token.
+    /// The token, which machines present to join.
     pub token: String,
-    /// What it is good for.
+    /// The token's properties.
     pub info: JoinTokenInfo,
 }
 
-/// What is known of a join token.
+/// The properties of a join token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JoinTokenInfo {
-    /// Its id.
+    /// The token's id, which is not secret.
     pub id: JoinTokenId,
-    /// What it lets machines in as.
+    /// The role of the machines that can join with the token.
     #[serde(default)]
     pub role: Role,
-    /// The cluster that it lets machines into.
+    /// The cluster that they join.
     pub cluster: ClusterId,
     /// The cluster's region.
     pub region: RegionName,
-    /// How many machines it was made for.
+    /// The number of machines for which the token was created.
     pub uses: u32,
-    /// How many it still lets in.
+    /// The number of machines that can still join with it.
     pub uses_left: u32,
-    /// When it was made.
+    /// When the token was created.
     pub created_at: Timestamp,
-    /// Who made it.
+    /// Who created the token.
     pub created_by: String,
-    /// When it ends.
+    /// When the token expires.
     pub expires_at: Timestamp,
-    /// When it was taken back, if it was.
+    /// When the token was revoked; null if it was not.
     pub revoked_at: Option<Timestamp>,
 }
 
@@ -123,36 +123,36 @@ impl JoinTokenInfo {
     }
 }
 
-/// A DNS server that was let in.
+/// A DNS server that has joined the network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DnsServerInfo {
-    /// Its name.
+    /// The server's name.
     pub server: NodeId,
-    /// The cluster that it stands in.
+    /// The cluster to which it belongs.
     pub cluster: ClusterId,
-    /// Where it answers (`gateway`), and where it serves health and metrics (`admin`).
+    /// The addresses at which it answers queries (`gateway`) and serves health checks and metrics (`admin`).
     pub addresses: NodeAddresses,
-    /// When it was let in.
+    /// When it joined.
     pub enrolled_at: Timestamp,
-    /// Its newest certificate.
+    /// Its newest certificate; null if it has none.
     pub certificate: Option<CertificateInfo>,
-    /// Whether it is connected to the controller that was asked.
+    /// Whether it is connected to the controller that answers this request.
     pub connected: bool,
 }
 
-/// How a node is, in one word.
+/// The state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
-    /// It was admitted and has not reported yet.
+    /// The node has joined, and has not reported yet.
     Joined,
-    /// It accepts work.
+    /// The node accepts work.
     Alive,
-    /// It accepts no new work; present work completes.
+    /// The node accepts no new work and finishes what it has.
     Draining,
-    /// It accepts no new work and has none left.
+    /// The node accepts no new work and has none left.
     Drained,
-    /// No report has arrived within the status lifetime.
+    /// The node has not reported within the last 10 s.
     Lost,
 }
 
@@ -181,72 +181,73 @@ impl NodeState {
     }
 }
 
-/// A certificate of a node.
+/// A machine's certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CertificateInfo {
-    /// Its serial number in hexadecimal digits.
+    /// The serial number, in hexadecimal digits.
     pub serial: String,
-    /// When it was made.
+    /// When the certificate was issued.
     pub issued_at: Timestamp,
-    /// When it ends.
+    /// When the certificate expires.
     pub expires_at: Timestamp,
 }
 
-/// Everything about a node.
+/// All details of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NodeDetail {
-    /// The line of the list.
+    /// The node as in the list.
     pub info: NodeInfo,
-    /// Its region.
+    /// The region that the node belongs to.
     pub region: RegionName,
-    /// When it was let in; absent for a node that runs with the network's token.
+    /// When the node joined; null for a node that runs with the network's token.
     pub enrolled_at: Option<Timestamp>,
-    /// Its newest certificate.
+    /// The node's newest certificate; null if it has none.
     pub certificate: Option<CertificateInfo>,
-    /// What it last said, whole.
+    /// The node's last report, complete; null if there is none.
     pub status: Option<NodeStatus>,
 }
 
-/// The head of a cluster: where its global scheduler runs.
+/// The head of a cluster: the node on which its global scheduler runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeadInfo {
-    /// The node.
+    /// The node's name.
     pub node: NodeId,
-    /// Grows with every change.
+    /// A number that increases whenever a node acquires the lease.
     pub epoch: u64,
-    /// When its lease ends unless it is renewed.
+    /// When the lease ends unless the node renews it.
     pub expires_at: Timestamp,
 }
 
-/// Everything about a cluster.
+/// All details of a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterDetail {
-    /// The line of the list.
+    /// The cluster as in the list.
     pub info: ClusterInfo,
-    /// Its nodes, by name.
+    /// The cluster's nodes, by name.
     pub nodes: Vec<NodeInfo>,
-    /// Its head, if it has one.
+    /// The head of the cluster; null if it has none.
     pub head: Option<HeadInfo>,
-    /// Calls that wait on its living nodes.
+    /// The number of calls that wait on its living nodes.
     pub waiting: u32,
-    /// How many scaling tasks ended at each stage, over its living nodes since they started; absent if none of them schedules instances.
+    /// By stage of the scheduler: the number of scaling tasks that ended there, over the living nodes since they started. Null if none of
+    /// them schedules instances.
     pub stages: Option<StageCounts>,
-    /// How many of its nodes run each version of the agent.
+    /// By agent version: the number of living nodes that run it.
     pub versions: BTreeMap<String, u32>,
-    /// What its living nodes last said, whole.
+    /// The last reports of its living nodes, complete.
     pub statuses: Vec<NodeStatus>,
-    /// How far it is from the other clusters, nearest first.
+    /// The distances to the other clusters, nearest first.
     pub links: Vec<ClusterLink>,
 }
 
-/// How far another cluster is, as placement counts it.
+/// The distance to another cluster, as placement assumes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterLink {
     /// The other cluster.
     pub cluster: ClusterId,
     /// The round-trip time, in milliseconds.
     pub rtt_ms: Millis,
-    /// Where it comes from: measured between nodes, or from the distance.
+    /// The source of the round-trip time: measured between nodes, or estimated from the geographic distance.
     pub source: LatencySource,
 }
 

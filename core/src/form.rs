@@ -40,43 +40,43 @@ impl FormName {
 /// a cluster that is not listed, or a form that the version does not have, nodes choose themselves: the first form that runs there.
 pub type FormChoices = BTreeMap<ClusterId, BTreeMap<StageName, FormName>>;
 
-/// A form beside the first: a table `[[forms]]` of a manifest.
+/// A form of a function besides the first: a `[[forms]]` table of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FormManifest {
-    /// Its name, which is not `main`.
+    /// The form's name, unique in the function; not `main`, which is the first form.
     pub name: FormName,
-    /// What runs it.
+    /// The runtime of the form.
     pub runtime: RuntimeKind,
-    /// As the function's, which it is if absent.
+    /// The memory limit of one instance; the function's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<ByteSize>,
-    /// As the function's, which it is if absent.
+    /// The CPU that one instance reserves, in thousandths of a core; the function's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_milli: Option<MilliCpu>,
-    /// How long one call is expected to take in this form, at speed 1, until calls have been measured; as the function's if absent.
+    /// The expected time of one call in this form at speed 1, until calls have been measured; the function's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<DurationMs>,
-    /// How long a call is expected to wait for an instance that has to be started: 5 ms for a component and a second for a container if absent.
+    /// The expected wait of a call for an instance to start; if absent, `5ms` for a component and `1s` for a container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cold_start: Option<DurationMs>,
-    /// How many calls one instance may serve, one after another; 1 if absent.
+    /// The number of calls that one instance may serve, one after another; 1 if absent. For components only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reuse: Option<u32>,
-    /// How many calls one instance serves at the same time; 1 if absent.
+    /// The number of calls that one instance serves at the same time; 1 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
-    /// The port a container listens on; as the function's if absent.
+    /// The port on which a container listens; the function's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>)]
     pub port: Option<NonZeroU16>,
-    /// The path that is asked to see whether a container answers; as the function's if absent.
+    /// The path of a container's health check; the function's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_path: Option<String>,
-    /// How long a container may take until it answers; as the function's if absent.
+    /// The time that a container may take until it answers; the function's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub startup: Option<DurationMs>,
-    /// Slices of GPU devices; none if absent, whatever the first form asks for.
+    /// The GPU slices of one instance; none if absent, whatever the first form requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuRequest>,
 }
@@ -165,14 +165,14 @@ impl Manifest {
     }
 }
 
-/// A form beside the first with its artifact, as it is stored and as nodes are told of it.
+/// A form besides the first, with its artifact, as it is stored and sent to nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FormSpec {
-    /// What it has of its own.
+    /// The form's own part of the manifest.
     pub manifest: FormManifest,
-    /// The artifact's digest.
+    /// The digest of the component or image.
     pub digest: Digest,
-    /// The artifact's size in bytes.
+    /// The size of the component or image, in bytes.
     pub size: u64,
 }
 
@@ -216,27 +216,27 @@ impl AppSpec {
     }
 }
 
-/// What a form comes to in a cluster, for explanations.
+/// The evaluation of a form in a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FormTerms {
-    /// The stage.
+    /// The stage's name.
     pub stage: StageName,
-    /// The cluster.
+    /// The cluster's name.
     pub cluster: ClusterId,
-    /// The form.
+    /// The form's name.
     pub form: FormName,
     /// Whether the cluster serves the stage in this form.
     pub chosen: bool,
-    /// What a call takes there, measured or expected.
+    /// The time of a call in the cluster, measured or expected; null if the cluster cannot run the form.
     pub run: Millis,
-    /// Whether calls of this form were measured there.
+    /// Whether calls of this form were measured in the cluster.
     pub measured: bool,
-    /// What calls wait for instances that have to be started, as a mean over all.
+    /// The mean time, over all calls, that a call waits for an instance to start; null if the cluster cannot run the form.
     pub cold: Millis,
-    /// What a million calls cost; absent without a price list in force.
+    /// The cost of a million calls; absent if no price list is in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<Money>,
-    /// Why it is chosen or not.
+    /// Why the form is served or not, in words.
     pub verdict: String,
 }
 

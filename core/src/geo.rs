@@ -15,7 +15,7 @@ const EARTH_RADIUS_KM: f64 = 6371.0;
 const BASE_RTT_MS: f64 = 2.0;
 const RTT_MS_PER_KM: f64 = 0.015;
 
-/// A position in degrees: latitude -90 to 90, longitude -180 to 180.
+/// A position in degrees: latitude `lat` from -90 to 90 (north positive), longitude `lon` from -180 to 180 (east positive).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "RawPoint")]
 pub struct GeoPoint {

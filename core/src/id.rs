@@ -102,73 +102,74 @@ macro_rules! label_type {
 }
 
 label_type!(
-    /// A host name under the zone, bound to a workflow.
+    /// The name of an app, unique in the network: the first label of its host name.
     AppName,
     "app name"
 );
 label_type!(
-    /// A function's name within its tenant.
+    /// The name of a function, unique in its tenant.
     FunctionName,
     "function name"
 );
 label_type!(
-    /// A geographic region holding one or more clusters.
+    /// The name of a region: a geographic area with one or more clusters.
     RegionName,
     "region name"
 );
 label_type!(
-    /// A cluster: nodes behind gateways.
+    /// The name of a cluster: nodes behind gateways.
     ClusterId,
     "cluster name"
 );
 label_type!(
-    /// A node of a cluster. Unique in the whole network.
+    /// The name of a node or DNS server, unique in the network.
     NodeId,
     "node name"
 );
 label_type!(
-    /// A tenant's name. Unique in the network; the id stays when it changes.
+    /// The name of a tenant, unique in the network. It can change; the tenant's id cannot.
     TenantName,
     "tenant name"
 );
 label_type!(
-    /// A stage of a workflow.
+    /// The name of a stage, unique in its workflow.
     StageName,
     "stage name"
 );
 label_type!(
-    /// A form of a function version.
+    /// The name of a form, unique in its function version; `main` is the first form.
     FormName,
     "form name"
 );
 label_type!(
-    /// A schedule of an app's jobs. Unique in the app.
+    /// The name of a schedule, unique in its app.
     ScheduleName,
     "schedule name"
 );
 label_type!(
-    /// A public key whose signatures count in a tenant.
+    /// The name of a tenant's public key for signatures of uploads.
     SigningKeyName,
     "signing key name"
 );
 label_type!(
-    /// A price list of the network.
+    /// The name of a price list, unique in the network.
     PriceListName,
     "price list name"
 );
 label_type!(
-    /// A budget of a tenant.
+    /// The name of a budget, unique in its tenant.
     BudgetName,
     "budget name"
 );
 label_type!(
-    /// What a tenant applied together from declared files.
+    /// The name of a set of items that a tenant applies together from files.
     SetName,
     "set name"
 );
 
 string_type!(
-    /// The name of a secret or environment variable: what a POSIX environment accepts.
+    /// The name of a secret or environment variable, as POSIX environments accept it: 1 to 128 letters, digits or underscores, not
+    /// beginning with a digit.
     SecretName,
     "environment variable name",
     "1 to 128 letters, digits or underscores, not starting with a digit",
@@ -179,7 +180,7 @@ string_type!(
 );
 
 string_type!(
-    /// A user's name.
+    /// The name of a user: 1 to 63 printable characters without a slash, and without a space at either end.
     UserName,
     "user name",
     "1 to 63 characters that can be printed, without a slash and without a space at either end",
@@ -192,7 +193,7 @@ string_type!(
 );
 
 string_type!(
-    /// A device as its driver calls it (`GPU-…`, `MIG-…`), or as the simulation does.
+    /// The id of a device, as given by its driver (`GPU-…`, `MIG-…`) or by the simulation.
     DeviceId,
     "device id",
     "1 to 128 letters, digits and `- _ . / :`",
@@ -212,7 +213,7 @@ string_type!(
 );
 
 string_type!(
-    /// The name of a record in lower case, without the trailing dot: like a host name, but labels may hold underscores
+    /// The name of a DNS record in lower case, without the trailing dot: like a host name, but labels may contain underscores
     /// (`_acme-challenge.hello.fn.test`).
     RecordName,
     "record name",
@@ -356,7 +357,7 @@ macro_rules! uuid_type {
 }
 
 uuid_type!(
-    /// A tenant: who owns functions and apps.
+    /// The id of a tenant, which owns functions and apps: `ten_` and 32 hexadecimal digits.
     TenantId,
     "ten",
     "tenant id"
@@ -368,50 +369,51 @@ uuid_type!(
     "tenant tag"
 );
 uuid_type!(
-    /// One asynchronous run of an app.
+    /// The id of a job, an asynchronous call of an app: `job_` and 32 hexadecimal digits.
     JobId,
     "job",
     "job id"
 );
 uuid_type!(
-    /// One run of a workflow.
+    /// The id of a run of a workflow: `run_` and 32 hexadecimal digits.
     RunId,
     "run",
     "run id"
 );
 uuid_type!(
-    /// A message between processes; consumers recognise a second delivery by it.
+    /// The id of a message between processes, by which consumers recognise duplicates, or of an agent's start: `msg_` and 32 hexadecimal
+    /// digits.
     MessageId,
     "msg",
     "message id"
 );
 uuid_type!(
-    /// One running copy of a function version on a node.
+    /// The id of an instance, a running copy of a function version on a node: `ins_` and 32 hexadecimal digits.
     InstanceId,
     "ins",
     "instance id"
 );
 uuid_type!(
-    /// One call of one stage, as it is billed.
+    /// The id of an invocation, a call of one stage, by which it is billed: `inv_` and 32 hexadecimal digits.
     InvocationId,
     "inv",
     "invocation id"
 );
 uuid_type!(
-    /// A batch of usage sums or records that a node hands over until it is confirmed.
+    /// The id of a batch of usage sums or records, which a node sends until it is confirmed.
     BatchId,
     "bat",
     "batch id"
 );
 
 uuid_type!(
-    /// A join token; the id is not secret, the token is.
+    /// The id of a join token, which is not secret: `jtk_` and 32 hexadecimal digits.
     JoinTokenId,
     "jtk",
     "join token id"
 );
 uuid_type!(
-    /// A key of an app's caller; the id is not secret, the key is.
+    /// The id of a key of an app's caller, which is not secret: `key_` and 32 hexadecimal digits.
     KeyId,
     "key",
     "key id"
@@ -423,13 +425,13 @@ uuid_type!(
     "data key id"
 );
 uuid_type!(
-    /// A session; the id is not secret, the token or cookie is.
+    /// The id of a session, which is not secret: `ses_` and 32 hexadecimal digits.
     SessionId,
     "ses",
     "session id"
 );
 uuid_type!(
-    /// An API token. The token is this id, an underscore and a secret.
+    /// The id of an API token, which is not secret: `fdn_` and 32 hexadecimal digits. The token is this id, an underscore and a secret.
     ApiTokenId,
     "fdn",
     "API token id"
@@ -441,7 +443,7 @@ uuid_type!(
     "enrolment id"
 );
 
-/// The number of a function version: 1, 2, 3 … within its function, never given twice.
+/// The number of a version: 1, 2, 3 … within its function, never reused.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]

@@ -47,7 +47,7 @@ impl Invitation {
         })
     }
 
-    /// Whose password it lets choose.
+    /// The user whose password can be chosen with it.
     #[must_use]
     pub const fn user(&self) -> &UserName {
         &self.user
@@ -98,59 +98,61 @@ impl FromStr for Invitation {
     }
 }
 
-/// Invites a user, who is made if there is none of the name.
+/// A request to invite a user, who is created if the name is not taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InviteUser {
-    /// The name.
+    /// The user's name.
     pub name: UserName,
-    /// What a new user may do in the network as a whole, if anything. For one who was invited before: the present role, or absent.
+    /// The role of a new user in the network as a whole; absent for none. For a user who was invited before, it must be the present role or
+    /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_role: Option<NetworkRole>,
-    /// For how long the invitation is good.
+    /// The invitation's lifetime, from `1s` to the network's limit.
     pub ttl: DurationMs,
 }
 
-/// An invitation that was made. It is shown here and never again.
+/// A created invitation. The invitation itself is shown here and never again.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct CreatedInvitation {
-    /// The invitation: `fdn-invite.USER.SECRET`. The console's page for it is `/invitation#TOKEN`.
+    /// The invitation, `fdn-invite.USER.SECRET`. The console's page for it is `/invitation#TOKEN`.
     pub token: String,
-    /// What it is good for.
+    /// The invitation's properties.
     pub info: InvitationInfo,
 }
 
-/// What is known of an invitation.
+/// The properties of an invitation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct InvitationInfo {
-    /// Whose password it lets choose.
+    /// The user whose password can be chosen with it.
     pub user: UserName,
-    /// When it was made.
+    /// When the invitation was created.
     pub created_at: Timestamp,
-    /// Who made it.
+    /// Who created the invitation.
     pub created_by: String,
-    /// When it ends.
+    /// When the invitation expires.
     pub expires_at: Timestamp,
 }
 
-/// Accepts an invitation: the password becomes the user's, and a session of the user begins.
+/// A request to accept an invitation: it sets the user's password and begins a session of the user.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AcceptInvitation {
-    /// The invitation, whole.
+    /// The complete invitation.
     pub token: String,
-    /// The password that was chosen.
+    /// The chosen password.
     pub password: String,
-    /// How the session is held.
+    /// The form of the session's credentials.
     pub kind: SessionKind,
 }
 
-/// An invitation that was accepted.
+/// An accepted invitation, with a session of its user.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct AcceptedInvitation {
-    /// Who is logged in now.
+    /// The user who is logged in now.
     pub user: UserName,
-    /// Of a session held as `bearer`: sent from now on as `Authorization: Bearer TOKEN`. One held as `cookie` is in `set-cookie`.
+    /// The session's token, to be sent as `Authorization: Bearer TOKEN`. Absent for a session of the kind `cookie`, whose cookie is in
+    /// `set-cookie`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     /// When the session ends.

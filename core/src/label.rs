@@ -19,7 +19,8 @@ pub const LABEL_TEXT_MAX: usize = 63;
 /// The most conditions of one selector.
 pub const SELECTORS_MAX: usize = 8;
 
-/// The labels of one thing: at most [`LABELS_MAX`].
+/// The labels of a function or version, at most 32. Keys have 1 to 63 lower-case letters, digits, `.`, `_`, `-` or `/`, with a letter or
+/// digit at both ends; values have at most 63 letters, digits, `.`, `_` or `-`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(
     try_from = "BTreeMap<String, String>",

@@ -19,15 +19,15 @@ use crate::unit::Millis;
 /// The round-trip time assumed between a client and a cluster when nothing is known.
 pub const UNKNOWN_RTT: Millis = Millis::new(100.0);
 
-/// Where an estimate comes from.
+/// The source of a latency estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LatencySource {
-    /// Measured by the cluster's gateways for this prefix.
+    /// Measured: for clients by the cluster's gateways, between clusters by nodes.
     Measured,
-    /// Estimated from the distance to the client's location.
+    /// Estimated from the geographic distance.
     Located,
-    /// The default: nothing is known.
+    /// A default, because nothing is known.
     Unknown,
 }
 
@@ -43,12 +43,12 @@ impl LatencySource {
     }
 }
 
-/// One cluster's distance from one client.
+/// The estimated round trip between a client and a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LatencyEstimate {
     /// The round-trip time.
     pub rtt: Millis,
-    /// Where it comes from.
+    /// The source of the estimate.
     pub source: LatencySource,
 }
 

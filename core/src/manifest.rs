@@ -1,4 +1,4 @@
-//! The manifest `fdn.toml` of a function: what it runs on and within which limits.
+//! The manifest `fdn.toml` of a function: its runtime, limits and environment.
 //!
 //! Parsed once, at the border; a [`Manifest`] in hand is valid. Unknown keys are refused, because a misspelt limit that is
 //! silently ignored is worse than an error.
@@ -18,7 +18,7 @@ use crate::id::{FunctionName, SecretName};
 use crate::resources::Resources;
 use crate::unit::{ByteSize, DurationMs, MebiBytes, MilliCpu, Millis};
 
-/// What runs the function.
+/// The runtime of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RuntimeKind {
@@ -148,54 +148,57 @@ impl From<AllowedHost> for String {
     }
 }
 
-/// The manifest of one function version.
+/// The manifest of a function version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Manifest {
-    /// The function's name; `fdn deploy NAME` comes first.
+    /// The function's name; absent if it is not stated. A name given to `fdn deploy` takes precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<FunctionName>,
-    /// What runs it.
+    /// The runtime of the first form; `wasm` by default.
     pub runtime: RuntimeKind,
-    /// The sum of all linear memories an instance may hold.
+    /// The memory limit of one instance; `64MiB` by default. For a component, it holds for all its linear memories together.
     pub memory: ByteSize,
-    /// Thousandths of a core that a running instance is expected to keep busy; what placement reserves.
+    /// The CPU that a running instance is expected to keep busy, and that placement reserves, in thousandths of a core; 100 by default. It
+    /// also limits containers.
     pub cpu_milli: MilliCpu,
-    /// From the request's arrival to the last byte of the response.
+    /// The time limit of a call, from the request's arrival to the last byte of the response; `10s` by default.
     pub timeout: DurationMs,
-    /// CPU time that one call may use.
+    /// The limit of the CPU time of one call; `5s` by default.
     pub cpu_time: DurationMs,
-    /// How many calls one instance may serve, one after another: 1 is a fresh instance for each call. Of components only.
+    /// The number of calls that one instance may serve, one after another; 1 by default, which means a fresh instance for each call. For
+    /// components only.
     pub reuse: u32,
-    /// How many calls one instance serves at the same time; a component's serves one.
+    /// The number of calls that one instance serves at the same time; 1 by default, and always for components.
     pub concurrency: u32,
-    /// Whether calling the function twice with one request is the same as calling it once, so that a call that was cut short may be made
-    /// again whatever its method.
+    /// Whether calling the function twice with the same request has the same effect as calling it once. If true, a call that was cut short
+    /// may be repeated whatever its method. False by default.
     pub idempotent: bool,
-    /// The port a container listens on, which is also told it as `PORT`.
+    /// The port on which a container listens, which it finds in the variable `PORT`; 8080 by default.
     #[schema(value_type = u16)]
     pub port: NonZeroU16,
-    /// The path that is asked to see whether a container answers.
+    /// The path of a container's health check; `/` by default.
     pub health_path: String,
-    /// How long a container may take until it answers.
+    /// The time that a container may take until it answers; `30s` by default.
     pub startup: DurationMs,
-    /// The largest request body.
+    /// The largest request body; `10MiB` by default.
     pub body_limit: ByteSize,
-    /// The largest response body.
+    /// The largest response body; `64MiB` by default.
     pub response_limit: ByteSize,
-    /// Environment variables.
+    /// The environment variables, by name.
     pub env: BTreeMap<SecretName, String>,
-    /// Names of secrets, injected as environment variables; their values never stand here.
+    /// The names of secrets that are injected as environment variables; the manifest never contains their values.
     pub secrets: BTreeSet<SecretName>,
-    /// The hosts that the function may call; empty means none. Of components only: containers have no network.
+    /// The hosts that the function may call, such as `api.example.com`, `api.example.com:8443` or `*.example.com`; none by default. For
+    /// components only: containers have no network.
     #[schema(value_type = Vec<String>)]
     pub allowed_hosts: BTreeSet<AllowedHost>,
-    /// How long one call is expected to take at speed 1, until calls have been measured.
+    /// The expected time of one call at speed 1, until calls have been measured; `10ms` by default.
     pub expected: DurationMs,
-    /// Slices of GPU devices; none if absent.
+    /// The GPU slices of one instance; absent for none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuRequest>,
-    /// Other forms of the function. Nodes are told of them beside the manifest, in which there are none then.
+    /// The forms of the function besides the first. Absent where they are listed beside the manifest.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub forms: Vec<FormManifest>,
 }

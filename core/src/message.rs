@@ -291,16 +291,16 @@ pub struct BindingsChanged {
     pub holders: Option<Holders>,
 }
 
-/// A cluster as DNS servers and clients need it.
+/// A cluster, as DNS servers and clients need it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterSpec {
-    /// The cluster.
+    /// The cluster's name.
     pub cluster: ClusterId,
-    /// Its region.
+    /// The region that the cluster belongs to.
     pub region: RegionName,
-    /// Where it is.
+    /// The cluster's position.
     pub location: GeoPoint,
-    /// The addresses on which its gateways listen.
+    /// The addresses on which its gateways listen, as `IP:PORT`.
     #[schema(value_type = Vec<String>)]
     pub gateways: Vec<SocketAddr>,
     /// The address of each gateway's health endpoint (`GET /healthz` over HTTP), in the order of `gateways`.
@@ -348,155 +348,158 @@ pub struct TxtRecords {
     pub expires_at: Option<Timestamp>,
 }
 
-/// How far a node is with an app.
+/// The progress of a node in serving an app.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "phase", rename_all = "snake_case")]
 pub enum AppPhase {
-    /// The artifact is being fetched.
+    /// The node is fetching the artifact.
     Fetching,
-    /// The artifact is being compiled.
+    /// The node is compiling the artifact.
     Compiling,
-    /// Calls are served.
+    /// The node serves calls.
     Ready,
-    /// It cannot be served, and why; tried again with a pause.
+    /// The node cannot serve the app; it tries again after a pause.
     Failed {
-        /// What went wrong.
+        /// Why, in words.
         reason: String,
     },
 }
 
-/// What a node knows of an app.
+/// The state of an app on a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AppObserved {
-    /// The app.
+    /// The app's name.
     pub app: AppName,
-    /// The revision of desired state it is at.
+    /// The revision of desired state that the node has or prepares.
     pub revision: Revision,
-    /// How far it is.
+    /// The node's progress with that revision.
     pub phase: AppPhase,
-    /// Calls since the agent started.
+    /// The number of calls since the agent started.
     pub invocations: u64,
-    /// Calls that ended in a 5xx of the function's making.
+    /// The number of those that ended with a 5xx caused by the function.
     pub errors: u64,
-    /// Moving mean of the time inside the function, per call.
+    /// The moving mean of the time that a call spends inside the function; 0 before the first call.
     pub execution_mean: Millis,
-    /// Instances that there are, where the function runs in instances.
+    /// The number of its instances; 0 where functions do not run in instances.
     #[serde(default)]
     pub instances: u32,
-    /// Why instances of it do not start or do not stay, with their last lines of output; nothing while all is well.
+    /// Why its instances do not start or do not stay, with their last lines of output; absent while all is well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub degraded: Option<String>,
-    /// Calls of each version, if they are split between several.
+    /// The calls of each version; absent unless calls are split between versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<VersionObserved>,
-    /// What was measured of the stages that this node ran, if it is a workflow.
+    /// The measurements of the stages that the node ran; absent for a plain function.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageObserved>,
-    /// What its callers saw since the agent started; absent of an older agent.
+    /// The calls as their callers experienced them, since the agent started; absent from older agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub figures: Option<Box<Tally>>,
-    /// Whether calls are answered, by this revision or by one before it; absent of an older agent.
+    /// Whether the node answers calls, by this revision or an earlier one; absent from older agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serves: Option<bool>,
-    /// What its calls take, phase by phase; absent of an older agent, or before the first call.
+    /// The typical times of its calls in each phase; absent from older agents, or before the first call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phases: Option<PhaseTimes>,
-    /// The form that the node serves it in, and that its phases are of; absent of a function with one form, or a workflow of several stages.
+    /// The form in which the node serves it, to which `phases` refers; absent for a function with one form, or a workflow of several
+    /// stages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub form: Option<FormName>,
 }
 
-/// What a node measured of a stage that it ran.
+/// The measurements of a stage that a node ran.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StageObserved {
-    /// The stage.
+    /// The stage's name.
     pub stage: StageName,
-    /// Runs since the agent started.
+    /// The number of runs of the stage since the agent started.
     pub runs: u64,
-    /// Moving mean of the time inside the function.
+    /// The moving mean of the time that a call spends inside the function.
     pub execution_mean: Millis,
-    /// Moving mean of the size of what came out of it.
+    /// The moving mean of the size of the stage's output.
     pub output_mean: ByteSize,
-    /// What its calls take here, phase by phase.
+    /// The typical times of its calls in each phase; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phases: Option<PhaseTimes>,
-    /// The form that the node runs it in; absent of a function with one form.
+    /// The form in which the node runs the stage; absent for a function with one form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub form: Option<FormName>,
 }
 
-/// How a node is. Sent every few seconds; the newest one counts.
+/// A report of a node about its state. Nodes send one every few seconds; the newest counts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NodeStatus {
-    /// The node.
+    /// The node's name.
     pub node: NodeId,
-    /// Its cluster.
+    /// The cluster that the node belongs to.
     pub cluster: ClusterId,
-    /// Its region.
+    /// The region that the node belongs to.
     pub region: RegionName,
-    /// Where it is.
+    /// The node's position.
     pub location: GeoPoint,
-    /// Where clients reach its gateway.
+    /// The address at which clients reach the node's gateway, as `IP:PORT`.
     #[schema(value_type = String)]
     pub gateway: SocketAddr,
-    /// Where health and metrics are served.
+    /// The address on which the node serves health checks and metrics, as `IP:PORT`.
     #[schema(value_type = String)]
     pub admin: SocketAddr,
-    /// Changes with every start of the agent.
+    /// An id that changes whenever the agent starts.
     pub boot: MessageId,
-    /// Counts up within a boot; an older status than the one held is ignored.
+    /// The number of the report since the agent started; an older report than the one held is ignored.
     pub sequence: u64,
-    /// The agent's version.
+    /// The version of the agent.
     pub version: String,
-    /// Speed relative to the reference machine: `theta(p)`.
+    /// The node's speed relative to the reference machine (1.0): `theta(p)`.
     pub speed: f64,
-    /// What it has.
+    /// The node's resources.
     pub capacity: Resources,
-    /// What is free of it.
+    /// The free part of `capacity`.
     pub free: Resources,
-    /// How many calls run at once.
+    /// The number of calls that the node can run at the same time.
     pub slots: u32,
-    /// How many run now.
+    /// The number of calls that are running.
     pub busy: u32,
-    /// How many wait for a slot, an instance or their app.
+    /// The number of calls that wait for a slot, an instance or their app.
     #[serde(default)]
     pub waiting: u32,
-    /// Expected work of the calls that run or wait, at speed 1.
+    /// The expected work of the calls that run or wait, at speed 1.
     pub queued_work: Millis,
-    /// Whether new calls should go elsewhere.
+    /// Whether new calls should be sent elsewhere.
     pub draining: bool,
-    /// Where scaling tasks that came to this node ended; absent if it schedules no instances.
+    /// By stage of the scheduler: the number of scaling tasks that arrived at this node and ended there; absent if the node schedules no
+    /// instances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stages: Option<StageCounts>,
-    /// Its apps.
+    /// The state of each app on the node.
     pub apps: Vec<AppObserved>,
-    /// Its GPU devices and who holds slices of them.
+    /// The node's GPU devices, with their allocated slices.
     #[serde(default)]
     pub devices: Vec<DeviceStatus>,
-    /// Where gateways of other clusters call stages of workflows; absent if it takes no such calls.
+    /// The address at which gateways of other clusters call stages of workflows, as `IP:PORT`; absent if the node accepts no such calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub stage_calls: Option<SocketAddr>,
-    /// The port at which controllers ask it and send it calls, at the host of `admin`; absent of an older agent, which they cannot ask.
+    /// The port, at the host of `admin`, on which controllers query the node and send it calls; absent from older agents, which they cannot
+    /// query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_port: Option<u16>,
-    /// How many clients its gateway is to have beside the others of its cluster, in hundredths of a usual one; absent if as usual.
+    /// The share of its cluster's clients that the gateway should get, in hundredths of the default share, from 1 to 1000; absent for 100.
     #[serde(default, skip_serializing_if = "GatewayWeight::is_usual")]
     #[schema(value_type = u16)]
     pub weight: GatewayWeight,
-    /// What it runs functions in; absent of an older agent, which may run anything.
+    /// The runtimes in which the node runs functions; absent from older agents, which may have any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtimes: Option<BTreeSet<NodeRuntime>>,
 }
 
-/// Where scaling tasks ended, counted since the agent started.
+/// The number of scaling tasks (requests for an instance) by the stage at which they ended, since the agent started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StageCounts {
-    /// Placed on the node that they came to first.
+    /// Placed on the node at which they arrived.
     pub local: u64,
-    /// Placed on one of the two nodes that were probed.
+    /// Placed on one of the other nodes that were probed.
     pub probe: u64,
-    /// Placed by the global stage.
+    /// Placed by the global stage, at the head of the cluster.
     pub global: u64,
     /// Refused, with a reason.
     pub refused: u64,

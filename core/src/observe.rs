@@ -1,5 +1,5 @@
-//! The console's views of the network: bodies of `/v1/traffic`, `/v1/latencies`, `/v1/dns/lookup`, `/v1/apps/{app}/bindings` and
-//! `/v1/apps/{app}/try`.
+//! Bodies of the calls with which the console shows the network: `/v1/traffic`, `/v1/latencies`, `/v1/dns/lookup`,
+//! `/v1/apps/{app}/bindings` and `/v1/apps/{app}/try`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,18 +13,18 @@ use crate::latency::LatencySource;
 use crate::prefix::ClientPrefix;
 use crate::unit::{DurationMs, Millis, Revision, Timestamp};
 
-/// Clusters, and where the clients are that DNS sends to them.
+/// A map of the clusters and of the clients that DNS sends to them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TrafficMap {
-    /// As of when.
+    /// The time of the map.
     pub at: Timestamp,
     /// All clusters, by name.
     pub clusters: Vec<TrafficCluster>,
-    /// Where clients are sent to, those with most demand first.
+    /// The clients by place and cluster, those with most demand first.
     pub flows: Vec<TrafficFlow>,
 }
 
-/// How a cluster is.
+/// The health of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ClusterHealth {
@@ -32,111 +32,111 @@ pub enum ClusterHealth {
     Up,
     /// Some of its nodes are alive.
     Degraded,
-    /// None of its nodes is alive.
+    /// None of its nodes is alive, or it has none.
     Down,
 }
 
 /// A cluster on the map.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TrafficCluster {
-    /// The cluster.
+    /// The cluster's name.
     pub cluster: ClusterId,
-    /// Its region.
+    /// The region that the cluster belongs to.
     pub region: RegionName,
-    /// Where it is.
+    /// The cluster's position.
     pub location: GeoPoint,
-    /// How it is.
+    /// The cluster's health.
     pub health: ClusterHealth,
-    /// Nodes that told how they are within the last seconds.
+    /// The number of its nodes that are alive: they have reported within the last 10 s.
     pub nodes_alive: u32,
-    /// All its nodes.
+    /// The number of all its nodes.
     pub nodes_total: u32,
-    /// Calls that its living nodes can run at once.
+    /// The number of calls that its living nodes can run at the same time.
     pub slots: u32,
-    /// Calls that run now.
+    /// The number of calls that its living nodes are running.
     pub busy: u32,
-    /// Calls per second of the apps that the caller sees, over the last minute.
+    /// The calls per second, over the last minute, of the apps that the caller can see.
     pub calls_per_second: f64,
-    /// The part of them that was answered 5xx, from 0 to 1.
+    /// The share of these that was answered with 5xx, from 0 to 1.
     pub error_rate: f64,
 }
 
-/// Clients of one place who are sent to one cluster.
+/// The clients of one place that are sent to one cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TrafficFlow {
-    /// The cluster.
+    /// The cluster to which they are sent.
     pub cluster: ClusterId,
-    /// Where the clients are; absent if that is not known.
+    /// The clients' position; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<GeoPoint>,
-    /// How many client prefixes.
+    /// The number of client prefixes.
     pub prefixes: u32,
-    /// One of them.
+    /// One of the client prefixes, as an example.
     pub example: ClientPrefix,
-    /// Their part of all recent demand, from 0 to 1.
+    /// Their share of all recent demand, from 0 to 1.
     pub share: f64,
-    /// The cluster's calls per second split by demand: an estimate.
+    /// An estimate of their calls per second: the cluster's rate, divided according to demand.
     pub calls_per_second: f64,
 }
 
-/// How far the clusters are from clients of a prefix.
+/// The distances of the clusters from the clients of a prefix.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LatencyRow {
-    /// The clients.
+    /// The clients' address prefix.
     pub prefix: ClientPrefix,
-    /// Where they are; absent if that is not known.
+    /// The clients' position; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<GeoPoint>,
     /// The clusters, nearest first.
     pub clusters: Vec<ClusterDistance>,
 }
 
-/// How far a cluster is.
+/// The distance of a cluster from a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterDistance {
-    /// The cluster.
+    /// The cluster's name.
     pub cluster: ClusterId,
     /// The round-trip time, in milliseconds.
     pub rtt_ms: Millis,
-    /// Where it comes from.
+    /// The source of the round-trip time.
     pub source: LatencySource,
-    /// Gateways of it that are alive, of the kind of address asked for; of look-ups only.
+    /// The number of its gateways that are alive and have an address of the requested kind; only in DNS look-ups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateways_live: Option<u32>,
-    /// All its gateways of that kind; of look-ups only.
+    /// The number of all its gateways with an address of the requested kind; only in DNS look-ups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateways: Option<u32>,
 }
 
-/// Where DNS sends clients of a prefix.
+/// A binding with its demand: the cluster to which DNS sends clients of a prefix.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct BindingDetail {
-    /// The clients.
+    /// The clients' address prefix.
     pub prefix: ClientPrefix,
-    /// The cluster.
+    /// The cluster to which they are sent.
     pub cluster: ClusterId,
-    /// The group of clients that was planned for.
+    /// The group of clients whose plan the binding follows.
     pub group: String,
     /// The revision at which they were first sent there.
     pub revision: Revision,
-    /// Where the clients are; absent if that is not known.
+    /// The clients' position; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<GeoPoint>,
-    /// How often the name was asked for from there; absent if never.
+    /// The number of DNS queries for the app from there; absent if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queries: Option<u64>,
-    /// When last; absent if never.
+    /// When the last of these queries was made; absent if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen: Option<Timestamp>,
 }
 
-/// The kinds of addresses that DNS answers with.
+/// A kind of address records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum AddressKind {
-    /// IPv4.
+    /// IPv4 addresses.
     #[default]
     A,
-    /// IPv6.
+    /// IPv6 addresses.
     #[serde(rename = "AAAA")]
     Aaaa,
 }
@@ -152,7 +152,7 @@ impl AddressKind {
     }
 }
 
-/// Why a client is sent where it is sent.
+/// Why a client is sent to a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SteerReason {
@@ -168,45 +168,45 @@ pub enum SteerReason {
     NoAddress,
 }
 
-/// What DNS servers answer a client, as the controller knows the network.
+/// What DNS servers answer a client, computed from the controller's view of the network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DnsLookup {
-    /// The name that was looked up.
+    /// The host name that was looked up.
     pub name: HostName,
-    /// Its app.
+    /// The app that the host name belongs to.
     pub app: AppName,
-    /// The client.
+    /// The client for which it was looked up.
     pub client: ClientPrefix,
-    /// The kind of addresses.
+    /// The kind of address records.
     pub kind: AddressKind,
-    /// The answer: living gateways of the cluster, or all of them if nothing is alive.
+    /// The addresses in the answer: those of the cluster's living gateways, or of all its gateways if no gateway is alive.
     #[schema(value_type = Vec<String>)]
     pub addresses: Vec<IpAddr>,
-    /// For how long it may be cached, in seconds.
+    /// The time to live of the answer, in seconds.
     pub ttl_s: u32,
-    /// The answer holds for all clients that share this many leading bits.
+    /// The number of leading address bits that determine the answer: it holds for all clients that share them.
     pub scope: u8,
-    /// The cluster; absent if there is none.
+    /// The cluster to which the client is sent; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterId>,
-    /// Why, in one word.
+    /// The reason, as a code.
     pub why: SteerReason,
-    /// Why, in words.
+    /// The reason, in words.
     pub reason: String,
-    /// The longest bound prefix that holds the client.
+    /// The longest bound prefix that contains the client; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matched: Option<ClientPrefix>,
-    /// The cluster that this prefix is bound to.
+    /// The cluster to which that prefix is bound; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<ClusterId>,
-    /// The revision of that binding.
+    /// The revision at which clients of that prefix were first sent there; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<Revision>,
-    /// Every cluster, nearest first.
+    /// All clusters, nearest first.
     pub clusters: Vec<ClusterDistance>,
 }
 
-/// How bytes stand in JSON.
+/// The encoding of bytes in a JSON string.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BodyEncoding {
@@ -217,89 +217,89 @@ pub enum BodyEncoding {
     Base64,
 }
 
-/// A call to try an app with.
+/// A request to call an app through one of the network's gateways, to try it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TryRequest {
-    /// The method; GET if absent.
+    /// The HTTP method; `GET` if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// Path and query; `/` if absent.
+    /// The path and query; `/` if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Names and values of header fields.
+    /// The header fields, as pairs of name and value; at most 100.
     #[schema(value_type = Vec<Vec<String>>)]
     pub headers: Vec<(String, String)>,
-    /// The body.
+    /// The body, encoded as `encoding` says.
     pub body: String,
-    /// How the body stands here.
+    /// The encoding of `body`; `text` if absent.
     pub encoding: BodyEncoding,
-    /// By a gateway of this cluster; of the one that the client would be sent to if absent.
+    /// The cluster whose gateway is called; if absent, the one to which `client` would be sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterId>,
-    /// Whose cluster is taken: an address or prefix; the caller's own if absent.
+    /// The client, as an address or prefix, that determines the cluster; the caller's own address if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
-    /// How long it may take; `console.try_timeout` if absent, and at most.
+    /// The time limit of the call, at least `100ms`. The network's limit (`console.try_timeout`) holds if it is shorter or this is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<DurationMs>,
 }
 
-/// What the app answered.
+/// The app's answer to a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TryAnswer {
-    /// The status.
+    /// The HTTP status.
     pub status: u16,
-    /// Names and values of header fields, in the order in which they came.
+    /// The header fields, as pairs of name and value, in the order in which they were received.
     #[schema(value_type = Vec<Vec<String>>)]
     pub headers: Vec<(String, String)>,
-    /// The body, as far as it is kept.
+    /// The body, encoded as `encoding` says, up to the network's limit (`console.try_answer`).
     pub body: String,
-    /// How the body stands here.
+    /// The encoding of `body`.
     pub encoding: BodyEncoding,
-    /// Bytes of the body that were read.
+    /// The number of bytes of the body that are returned here.
     pub body_bytes: u64,
-    /// Whether there was more of it.
+    /// Whether the body was longer.
     pub truncated: bool,
-    /// The id of the call: lines of its log and its run of a workflow have the same.
+    /// The request id of the call, which its log lines and its run of a workflow have too.
     pub request: String,
-    /// The gateway that was called.
+    /// The address of the gateway that was called, as `IP:PORT`.
     #[schema(value_type = String)]
     pub gateway: SocketAddr,
-    /// The cluster that served it.
+    /// The cluster that served the call; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterId>,
-    /// The node that served it.
+    /// The node that served the call; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
-    /// The version that served it; absent of workflows.
+    /// The version that served the call; absent for workflows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<VersionNumber>,
-    /// Why the gateway answered in the app's place, if it did.
+    /// The error code, if the gateway answered instead of the app; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub error_code: Option<ErrorCode>,
-    /// How long each part took: what the gateway tells, `network` for the way there and back, `total` for everything.
+    /// The time of each part: those that the gateway reports, `network` for the way there and back, and `total` for everything.
     pub timings: Vec<TryPhase>,
-    /// Which cluster ran which stage, if it is a workflow.
+    /// The cluster that ran each stage; absent for a plain function.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<TryStage>,
 }
 
-/// How long a part of a call took.
+/// The time of one part of a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TryPhase {
-    /// Which part.
+    /// The name of the part.
     pub phase: String,
-    /// Milliseconds.
+    /// The time, in milliseconds.
     pub ms: Millis,
 }
 
-/// Where a stage ran.
+/// The cluster that ran a stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TryStage {
-    /// The stage.
+    /// The stage's name.
     pub stage: StageName,
-    /// The cluster.
+    /// The cluster that ran it.
     pub cluster: ClusterId,
 }

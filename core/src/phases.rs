@@ -5,17 +5,17 @@ use utoipa::ToSchema;
 
 use crate::unit::Millis;
 
-/// What a call typically takes in each phase: moving means over calls, in which a single outlier weighs little.
+/// The typical time of a call in each phase: moving means over calls, in which a single outlier has little weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PhaseTimes {
-    /// From its arrival until it was let in: for the body, for a slot, for an instance.
+    /// From the call's arrival until it is admitted: the wait for its body, a slot and an instance.
     pub queue: Millis,
-    /// Until a sandbox was made for it.
+    /// From there until its sandbox is ready.
     pub start: Millis,
-    /// Inside the function.
+    /// The time inside the function.
     pub execution: Millis,
-    /// The mean of start and execution together as a multiple of what is typical, outliers in full: load is counted with means. Absent of an
-    /// older agent.
+    /// The mean of `start` and `execution` together, with outliers at full weight, divided by their typical value; at least 1. Load is
+    /// computed with means. Absent from older agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean_ratio: Option<f64>,
 }

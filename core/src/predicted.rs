@@ -6,12 +6,12 @@ use utoipa::ToSchema;
 use crate::id::{ClusterId, StageName};
 use crate::unit::Millis;
 
-/// One term of a plan and what it really was.
+/// A predicted time, and the measured one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Compared {
-    /// What the plan counts with now, corrections included.
+    /// The time that the plan assumes now, corrections included.
     pub predicted: Millis,
-    /// What calls typically took lately; absent while nothing was measured.
+    /// The recently measured typical time; absent while nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actual: Option<Millis>,
 }
@@ -26,25 +26,25 @@ impl Compared {
     }
 }
 
-/// A stage where it runs: predicted and actual.
+/// The predicted and measured times of a stage where it runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StageCompared {
-    /// The stage.
+    /// The stage's name.
     pub stage: StageName,
-    /// Where it runs.
+    /// The cluster in which it runs.
     pub cluster: ClusterId,
-    /// Calls there since the agents started.
+    /// The number of calls of the stage there since the agents started.
     pub calls: u64,
-    /// From the client to the cluster and back; only of the stage that calls come to.
+    /// The round trip between client and cluster; only for the entry stage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub way: Option<Compared>,
-    /// Until a call is let in.
+    /// The wait of a call until it is admitted.
     pub queue: Compared,
-    /// Until its sandbox is there, and inside the function.
+    /// The time until the call's sandbox is ready, plus the time inside the function.
     pub execution: Compared,
-    /// By what the execution was multiplied because of what calls took before.
+    /// The factor by which the predicted execution time was corrected, learned from measured calls.
     pub correction: f64,
-    /// The moving mean of how far predictions of the execution were off, as a share; absent while nothing was learnt.
+    /// The moving mean of the relative error of predicted execution times; absent while nothing was learned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<f64>,
 }

@@ -18,8 +18,9 @@ use utoipa::ToSchema;
 
 use crate::error::ParseError;
 
-/// An address prefix of clients, in canonical form: no host bits, and IPv4-mapped IPv6 (RFC 4291, section 2.5.5.2) written as IPv4:
-/// `::ffff:192.0.2.0/120` is 192.0.2.0/24. A prefix shorter than the 96 bits that all mapped addresses share is one of IPv6.
+/// A prefix of client addresses, such as `203.0.113.0/24`, in canonical form: no host bits, and IPv4-mapped IPv6 (RFC 4291, section
+/// 2.5.5.2) written as IPv4: `::ffff:192.0.2.0/120` is 192.0.2.0/24. A prefix shorter than the 96 bits that all mapped addresses share is
+/// one of IPv6.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]

@@ -19,100 +19,101 @@ pub const CLIENTS_MAX: usize = 1000;
 /// The highest call rate in one request, per second.
 pub const RATE_MAX: f64 = 1e9;
 
-/// Asks what would be planned. What is absent is as it is for the app now, or as the manifest says.
+/// A request for the plan and cost of an app before it is deployed. Absent fields are as for the app now, or as its manifest says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlanRequest {
-    /// The app, which need not exist.
+    /// The app's name. The app need not exist if `manifest` or `workflow` is given.
     #[schema(value_type = String, pattern = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
     pub app: Option<AppName>,
-    /// The text of `fdn.toml` of a function that it is to run.
+    /// The `fdn.toml` text of the function that the app is to run; not together with `workflow`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest: Option<String>,
-    /// The workflow that it is to run; its functions must be deployed.
+    /// The workflow that the app is to run, of deployed functions; not together with `manifest`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<Declaration>,
-    /// Its clients; those that asked for it lately if empty, or those whose places are known.
+    /// The clients, at most 1000 prefixes. If empty: the prefixes with recent demand for the app, and those with a configured location.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clients: Vec<ClientPrefix>,
-    /// Calls per second of all clients together, shared alike if clients are named.
+    /// Calls per second of all clients together, from 0 to 1000000000, divided equally among `clients` if given. If absent, the app's
+    /// present rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1e9)]
     pub rate: Option<f64>,
-    /// The time of one call of each stage on a node of speed 1.
+    /// The time of one call of each stage on a node of speed 1; measured or from the manifest if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<DurationMs>,
-    /// The memory that a call of each stage holds.
+    /// The memory that a call of each stage holds; measured or from the manifest if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<ByteSize>,
-    /// The length of an answer, for the price.
+    /// The size of a response body, for the price; 0 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<ByteSize>,
-    /// Changes of the network, 16 at most: `cluster NAME down`, `rtt NAME +50ms`, `nodes NAME 4`. All apps are then planned as if they had happened,
-    /// from where their clients are now.
+    /// Hypothetical changes of the network, at most 16: `cluster NAME down`, `rtt NAME +50ms`, `nodes NAME 4`. All apps are then planned as
+    /// if the changes had happened, starting from their present placement.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 16)]
     pub what_if: Vec<WhatIf>,
 }
 
-/// Clients that would be sent alike.
+/// Clients that would be sent to the same clusters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PlannedGroup {
-    /// The clients; none for a client nobody knows anything about.
+    /// The clients' prefixes; empty for the plan of a client of whom nothing is known.
     pub clients: Vec<ClientPrefix>,
-    /// Where their calls would come to.
+    /// The cluster to which their calls would be sent.
     pub cluster: ClusterId,
-    /// Where each stage would run.
+    /// By stage: the cluster in which it would run.
     pub stages: BTreeMap<StageName, ClusterId>,
-    /// The time of a call as the client feels it, way back included; unknown if absent.
+    /// The latency of a call for the client, way back included; null if unknown.
     pub latency: Option<Millis>,
-    /// Why there.
+    /// Why these clusters would be chosen, in words.
     pub reason: String,
-    /// Every cluster with its terms, best first.
+    /// All clusters with their terms, best first.
     pub candidates: Vec<Candidate>,
 }
 
-/// What calls would cost at the price list of today, with nothing free.
+/// The cost of calls by today's price list, without free units.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PlannedPrice {
-    /// The price list; if absent none is in force, and calls cost nothing.
+    /// The price list; absent if none is in force, in which case calls are free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_list: Option<PriceListName>,
-    /// A million calls.
+    /// The cost of a million calls.
     pub million: Money,
-    /// Thirty days at the rate.
+    /// The cost of thirty days at the call rate of the plan.
     pub month: Money,
 }
 
-/// What would be planned.
+/// The plan and cost of an app before it is deployed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PlanPreview {
-    /// The app.
+    /// The app's name; absent if the request named none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<AppName>,
-    /// Calls per second that were counted with.
+    /// The call rate that was assumed, in calls per second.
     pub rate: f64,
-    /// Where clients would be sent.
+    /// The groups of clients, and where each would be sent.
     pub groups: Vec<PlannedGroup>,
-    /// Why clients could not be placed, for each group of them.
+    /// Why groups of clients could not be placed, one text each.
     pub unplaced: Vec<String>,
-    /// What it would cost.
+    /// The cost of the calls.
     pub price: PlannedPrice,
-    /// What the changes that were asked about come to; absent without any.
+    /// The effects of the hypothetical changes; absent if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub what_if: Option<WhatIfOutcome>,
-    /// What each form would come to in each cluster, of functions that have several.
+    /// The evaluation of each form in each cluster; absent if no function has several forms.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forms: Vec<FormTerms>,
 }
 
-/// What changes of the network come to, beside where the app's clients would be sent.
+/// The effects of hypothetical changes of the network, besides where the app's clients would be sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WhatIfOutcome {
-    /// Where the app's clients would be sent without them.
+    /// The app's groups of clients, and where each is sent, without the changes.
     pub before: Vec<PlannedGroup>,
-    /// Clients of other apps that would be sent elsewhere.
+    /// The number of client prefixes of other apps that would be sent elsewhere.
     pub others_moved: u64,
-    /// Client groups of other apps that no cluster could take.
+    /// The number of client groups of other apps that no cluster could take.
     pub others_unplaced: u64,
 }

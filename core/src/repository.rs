@@ -9,21 +9,20 @@ use crate::id::{AppName, FunctionName, SigningKeyName};
 use crate::label::Labels;
 use crate::unit::{ByteSize, Timestamp};
 
-/// What a tenant stores, and what it may store. Every version counts with its own size, also where two are the same bytes, as it does on
-/// the bill.
+/// The storage that a tenant uses, and its limits. Every version counts with its own size, as on the bill, even if two have the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StorageUse {
-    /// Bytes of all versions.
+    /// The size of all versions, in bytes.
     #[serde(alias = "octets")]
     pub bytes: u64,
-    /// The most bytes.
+    /// The limit of `bytes`.
     #[serde(alias = "octets_limit")]
     pub bytes_limit: u64,
-    /// Versions.
+    /// The number of versions.
     pub versions: u64,
-    /// The most versions.
+    /// The limit of `versions`.
     pub versions_limit: u64,
-    /// Whether the limits are the tenant's own, and not those of the network's settings.
+    /// Whether any of the limits is the tenant's own; otherwise both are the network's defaults.
     pub own_limit: bool,
 }
 
@@ -50,14 +49,14 @@ impl StorageUse {
     }
 }
 
-/// Limits of one tenant in place of the network's. What is absent stays the network's.
+/// Storage limits of a tenant, in place of the network's defaults. An absent limit is the network's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StorageLimit {
-    /// The most bytes of all versions, such as `20GiB`.
+    /// The most bytes of all versions together, such as `20GiB`; absent for the network's default.
     #[serde(default, alias = "octets", skip_serializing_if = "Option::is_none")]
     pub bytes: Option<ByteSize>,
-    /// The most versions.
+    /// The most versions; absent for the network's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versions: Option<u64>,
 }
@@ -70,14 +69,14 @@ impl StorageLimit {
     }
 }
 
-/// Whether uploads must be signed.
+/// Whether a tenant's uploads must be signed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SignaturePolicy {
-    /// Not required; but a signature that is given must be valid.
+    /// Not required, but a signature that is given must be valid.
     #[default]
     Optional,
-    /// Uploads without a valid signature by one of the tenant's keys are refused.
+    /// Required: uploads without a valid signature by one of the tenant's keys are refused.
     Required,
 }
 
@@ -108,23 +107,23 @@ impl std::str::FromStr for SignaturePolicy {
     }
 }
 
-/// Sets a tenant's signature policy.
+/// A request to set a tenant's signature policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetSignaturePolicy {
-    /// The policy.
+    /// Whether uploads must be signed.
     pub policy: SignaturePolicy,
 }
 
-/// Adds a public key, or replaces the one of the same name.
+/// A request to add a public key, or to replace the one of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PutSigningKey {
-    /// The key as PEM (`-----BEGIN PUBLIC KEY-----`): ECDSA on P-256, as `cosign generate-key-pair` makes it, or Ed25519.
+    /// The key as PEM (`-----BEGIN PUBLIC KEY-----`): Ed25519, or ECDSA on P-256 as created by `cosign generate-key-pair`.
     pub public_key: String,
 }
 
-/// The kind of a signing key.
+/// The algorithm of a signing key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum SigningAlgorithm {
     /// ECDSA on P-256 with SHA-256 (FIPS 186-5).
@@ -162,49 +161,49 @@ impl std::str::FromStr for SigningAlgorithm {
     }
 }
 
-/// A public key whose signatures count in a tenant.
+/// A public key of a tenant, for the signatures of its uploads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SigningKeyInfo {
-    /// Its name in the tenant.
+    /// The key's name, unique in the tenant.
     pub name: SigningKeyName,
-    /// Its kind.
+    /// The key's algorithm.
     pub algorithm: SigningAlgorithm,
-    /// The SHA-256 of its `SubjectPublicKeyInfo` in DER.
+    /// The SHA-256 digest of the key's `SubjectPublicKeyInfo` in DER.
     pub fingerprint: Digest,
-    /// The key as PEM.
+    /// The public key as PEM.
     pub public_key: String,
-    /// When it was added.
+    /// When the key was added.
     pub created_at: Timestamp,
-    /// By whom.
+    /// Who added the key.
     pub created_by: String,
 }
 
-/// A ready function of the catalogue.
+/// A ready-made function of the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CatalogueEntry {
-    /// Its name.
+    /// The function's name.
     pub name: FunctionName,
-    /// What it does, in a line.
+    /// What the function does, in one line.
     pub summary: String,
-    /// The language it was written in.
+    /// The language in which it is written.
     pub language: String,
-    /// The component's digest.
+    /// The digest of its component.
     pub digest: Digest,
-    /// Its size in bytes.
+    /// The size of its component, in bytes.
     pub size: u64,
 }
 
-/// Deploys a function of the catalogue.
+/// A request to deploy a function of the catalogue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeployCatalogue {
-    /// The app; the function's own name if absent.
+    /// The app to deploy it as; the function's own name if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<AppName>,
-    /// Labels of the new version.
+    /// The labels of the new version.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
-    /// A signature over the component, in base64, where the tenant's policy asks for one.
+    /// A signature over the component, in base64; required if the tenant's policy says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<String>,
 }

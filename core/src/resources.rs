@@ -1,4 +1,4 @@
-//! Resource vectors: the demand of a container, the capacity of a node or cluster.
+//! Resource vectors: the demand of an instance, or the capacity of a node or cluster.
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use utoipa::ToSchema;
 
 use crate::unit::{MebiBytes, MilliCpu};
 
-/// CPU, memory and GPU memory, as integers. A vector fits another when every class does.
+/// CPU, memory and GPU memory. One vector fits into another if every component does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Resources {
-    /// Thousandths of a core.
+    /// CPU, in thousandths of a core.
     pub cpu_milli: MilliCpu,
-    /// Memory.
+    /// Memory, in MiB.
     pub memory_mib: MebiBytes,
-    /// Memory of GPU devices.
+    /// Memory of GPU devices, in MiB; 0 if absent.
     #[serde(default)]
     pub gpu_memory_mib: MebiBytes,
 }

@@ -1,4 +1,4 @@
-//! What people may do: rights, the roles that hold them, and where each right counts.
+//! Rights, the roles that include them, and where each right applies.
 //!
 //! | right | counts | owner | developer | viewer | operator | admin |
 //! | --- | --- | --- | --- | --- | --- | --- |
@@ -51,7 +51,7 @@ macro_rules! named {
             }
         }
 
-        // By hand: the derive does not see a name that a macro hands on, and would show the variants'.
+        // Implemented by hand: the derive ignores names that a macro passes on, and would show those of the variants.
         impl PartialSchema for $type {
             fn schema() -> RefOr<Schema> {
                 let names = ObjectBuilder::new()
@@ -107,17 +107,17 @@ named!(
         ManageRecords = "manage-records",
         /// Add, change and remove members of a tenant.
         ManageMembers = "manage-members",
-        /// Say whose signatures uploads need.
+        /// Manage the signing keys and the signature policy of uploads.
         ManageSigning = "manage-signing",
         /// See what a tenant used and what it costs.
         ReadBilling = "read-billing",
-        /// Set budgets and who is told.
+        /// Set budgets and their webhooks.
         ManageBudgets = "manage-budgets",
         /// See who changed what.
         ReadAudit = "read-audit",
         /// See nodes and what is inside clusters.
         LookMachines = "look-machines",
-        /// Let machines in, drain and remove them.
+        /// Admit, drain and remove machines.
         OperateMachines = "operate-machines",
         /// Manage tenants, users and prices.
         Administer = "administer",
@@ -180,7 +180,7 @@ impl Right {
         }
     }
 
-    /// Where it counts.
+    /// Where the right applies.
     #[must_use]
     pub const fn scope(self) -> Scope {
         match self {
@@ -199,7 +199,7 @@ impl Right {
         }
     }
 
-    /// Whether it changes nothing: it holds in a suspended tenant too.
+    /// Whether the right permits no changes; it then holds in a suspended tenant too.
     #[must_use]
     pub const fn only_looks(self) -> bool {
         matches!(
@@ -212,7 +212,7 @@ impl Right {
         )
     }
 
-    /// Whether an API token may have it. A token that could make tokens or change the password would outlive its own end.
+    /// Whether an API token may have the right. A token that could create tokens or change the password would outlive its own end.
     #[must_use]
     pub fn for_tokens(self) -> bool {
         self != Self::OwnAccount

@@ -1,5 +1,5 @@
 //! Objectives of new versions and the counters for them: bodies of `/v1/apps/{app}/objective`, and what nodes report of versions with a
-//! traffic split. `fdn_scheduling::rollout` decides on both.
+//! traffic split. `fdn_scheduling::rollout` decides by both.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -8,20 +8,20 @@ use crate::error::{Coded, ErrorCode};
 use crate::id::{AppName, VersionNumber};
 use crate::unit::{DurationMs, Timestamp};
 
-/// What a new version must keep to.
+/// The objective that new versions of an app must meet. At least one of the two limits must be set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Objective {
-    /// The most calls that may fail by the version's fault, in percent, from 0 to below 100; unbounded if absent.
+    /// The largest share of calls that may fail through the version's fault, in percent, from 0 to below 100; absent for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_percent: Option<f64>,
-    /// What 99 of 100 calls may take to the head of their answer, in milliseconds, from 1 to 600000; unbounded if absent.
+    /// The limit of the 99th percentile of the time until the head of the response, in milliseconds, from 1 to 600000; absent for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ms: Option<u64>,
-    /// How long it must hold, from 1s to 24h.
+    /// How long the version must meet the objective, from `1s` to `24h`; `5m` if absent.
     #[serde(default = "Objective::default_window")]
     pub window: DurationMs,
-    /// Calls that there must have been before anything is decided, from 1 to 1000000.
+    /// The least number of calls before anything is decided, from 1 to 1000000; 100 if absent.
     #[serde(default = "Objective::default_calls")]
     pub minimum_calls: u64,
 }
@@ -106,14 +106,16 @@ pub fn bucket_end(bucket: usize) -> f64 {
     }
 }
 
-/// Calls of a version, counted. Calls that did not end by the version's doing (given up by the client, no room) are not among them.
+/// Counters of calls. Those of a version leave out calls whose end it did not cause, such as those given up by the client or refused for
+/// lack of room.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallCounts {
-    /// Calls that the version answered or failed to.
+    /// The number of calls.
     pub calls: u64,
-    /// Of these, failures of its making: 5xx, traps, limits, instances that do not start.
+    /// The number of those that failed; for a version, through its own fault: 5xx, traps, limits, instances that do not start.
     pub failures: u64,
-    /// Pairs of bucket and calls: how long it took to the head of the answer. In the order of buckets, without empty ones.
+    /// A histogram of the time, for a version until the head of the response: pairs of bucket number and number of calls, ascending,
+    /// without empty buckets. Bucket `n` ends at 2^(n/4) ms unless stated otherwise; the last one, 77, is unbounded.
     pub latency: Vec<(u8, u64)>,
 }
 
@@ -177,25 +179,25 @@ pub fn sparse(buckets: &[u64; BUCKETS]) -> Vec<(u8, u64)> {
     numbered.filter(|(_, calls)| *calls > 0).collect()
 }
 
-/// What a node counted of a version since the agent started. Told only of apps whose calls are split.
+/// The calls of a version on a node since the agent started. Reported only for apps whose calls are split between versions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VersionObserved {
-    /// The version.
+    /// The number of the version.
     pub version: VersionNumber,
-    /// Its calls.
+    /// The counters of its calls.
     #[serde(flatten)]
     pub counts: CallCounts,
 }
 
-/// How far a rollout is.
+/// The state of a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RolloutState {
     /// The version is being watched.
     Watching,
-    /// It met its objective throughout the window.
+    /// The version met its objective throughout the window.
     Held,
-    /// It broke its objective and gets no more calls.
+    /// The version broke its objective and gets no more calls.
     Broken,
 }
 
@@ -211,50 +213,50 @@ impl RolloutState {
     }
 }
 
-/// A new version under its objective.
+/// The rollout of a new version that is watched for the app's objective.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RolloutInfo {
     /// The version that is watched.
     pub version: VersionNumber,
-    /// The version that gets its calls if it breaks the objective.
+    /// The version that gets the calls if the watched one breaks the objective.
     pub baseline: VersionNumber,
-    /// How far it is.
+    /// The state of the rollout.
     pub state: RolloutState,
     /// When the present window began.
     pub since: Timestamp,
-    /// Calls counted in it.
+    /// The number of calls of the watched version in the window.
     pub calls: u64,
-    /// Of these, failures.
+    /// The number of those that failed.
     pub failures: u64,
-    /// Why it broke, or what it is waited for.
+    /// Why the version broke the objective, or what is still missing, in words.
     pub reason: String,
 }
 
-/// The objective of an app and how its new version keeps to it.
+/// The objective of an app, and the rollout of its newest version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ObjectiveInfo {
-    /// The app.
+    /// The app's name.
     pub app: AppName,
-    /// What new versions must keep to; nothing if absent.
+    /// The objective of new versions; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objective: Option<Objective>,
-    /// When it was set.
+    /// When the objective was set; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_at: Option<Timestamp>,
-    /// Who set it.
+    /// Who set the objective; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_by: Option<String>,
-    /// The newest version that was or is watched.
+    /// The newest version that is or was watched; absent if none was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutInfo>,
 }
 
-/// Why a version must not be used.
+/// A mark on a version that must not be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BadMark {
-    /// Why.
+    /// Why the version must not be used, in words.
     pub reason: String,
-    /// Since when.
+    /// When it was marked.
     pub at: Timestamp,
 }
 
@@ -320,7 +322,7 @@ mod tests {
             prop_assert!(bucket == 0 || ms > bucket_end(bucket - 1) * (1.0 - 1e-9));
         }
 
-        /// What is said to be slower than a limit is, and what is more than a fifth slower is said to be.
+        /// Calls counted as slower than a limit are slower, and calls slower than it by more than a fifth are counted as such.
         #[test]
         fn slow_calls_are_told_from_others(ms in 1.0f64..400_000.0, limit in 1.0f64..400_000.0) {
             let bucket = u8::try_from(bucket_of(ms)).expect("few buckets");

@@ -6,25 +6,25 @@ use utoipa::ToSchema;
 use crate::id::{AppName, ClusterId, NodeId, RunId, StageName};
 use crate::unit::{Revision, Timestamp};
 
-/// How a run is.
+/// The state of a run of a workflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunStatus {
-    /// It is in progress.
+    /// The run is in progress.
     Running,
-    /// Its caller got the outputs of its exits.
+    /// The caller got the outputs of the exit stages.
     Answered,
-    /// A required stage failed.
+    /// A failure of a stage that no other stage handles ended the run.
     Failed,
-    /// It exceeded its time limit.
+    /// The run exceeded its time limit.
     Late,
-    /// Its caller disconnected.
+    /// The caller disconnected.
     Abandoned,
     /// The gateway that led it is gone and has not reported its end.
     Lost,
 }
 
-/// How an attempt at a stage is.
+/// The outcome of an attempt at a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptOutcome {
@@ -44,65 +44,65 @@ pub enum AttemptOutcome {
     Cancelled,
 }
 
-/// A run of a workflow.
+/// A run of a workflow: the processing of one call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RunInfo {
-    /// Its id; later runs have greater ones.
+    /// The run's id; later runs have greater ones.
     pub run: RunId,
-    /// The id of the call that it answers: lines of its log have the same.
+    /// The request id of the call, which its log lines have too.
     pub request: String,
-    /// The app.
+    /// The app's name.
     pub app: AppName,
-    /// The revision of the app that was run.
+    /// The revision of the app's desired state that was run.
     pub revision: Revision,
-    /// The gateway that led it.
+    /// The gateway that led the run.
     pub node: NodeId,
-    /// That gateway's cluster.
+    /// The cluster of that gateway.
     pub cluster: ClusterId,
     /// When the call arrived.
     pub started_at: Timestamp,
-    /// When it ended; absent while it runs.
+    /// When the run ended; absent while it is in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
-    /// How it is.
+    /// The state of the run.
     pub status: RunStatus,
-    /// All stages, in the workflow's order.
+    /// All stages, in the order of the workflow.
     pub stages: Vec<RunStage>,
-    /// How often this was told before: of two records of a run the one with more counts.
+    /// The number of changes before this state: of two records of a run, the one with more is newer.
     #[serde(default)]
     pub changes: u32,
 }
 
-/// A stage in a run.
+/// A stage of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RunStage {
-    /// The stage.
+    /// The stage's name.
     pub stage: StageName,
-    /// Attempts at it, in the order in which they began. Nothing of a stage that was not begun.
+    /// The attempts at the stage, in the order in which they began; empty if it was not begun.
     pub attempts: Vec<RunAttempt>,
 }
 
-/// One attempt at a stage.
+/// An attempt at a stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RunAttempt {
-    /// Its number, from 1 up.
+    /// The number of the attempt, from 1 up.
     pub attempt: u32,
-    /// Where it ran.
+    /// The cluster to which it was sent.
     pub cluster: ClusterId,
-    /// On which node, if that was told.
+    /// The node on which it ran; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
-    /// When it was sent there.
+    /// When it was sent.
     pub started_at: Timestamp,
-    /// When it ended; absent while it runs.
+    /// When it ended; absent while it is in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
-    /// How it is.
+    /// The outcome of the attempt.
     pub outcome: AttemptOutcome,
-    /// Why it failed.
+    /// Why it failed, in words; absent if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Bytes of its output.
+    /// The size of its output, in bytes; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_bytes: Option<u64>,
 }

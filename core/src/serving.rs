@@ -6,15 +6,15 @@ use utoipa::ToSchema;
 use crate::manifest::RuntimeKind;
 use crate::message::{AppObserved, AppPhase};
 
-/// What a node runs functions in.
+/// A runtime in which a node runs functions.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum NodeRuntime {
-    /// Sandboxes for components, within the agent.
+    /// Sandboxes for components, inside the agent.
     Wasm,
-    /// Containers of an engine on the node.
+    /// Containers of a container engine on the node.
     Docker,
     /// Pods of a Kubernetes cluster.
     Kubernetes,

@@ -1,5 +1,5 @@
-//! The trace of one call: what nodes have recorded of it, and what plan and DNS say about its client now. The body of
-//! `GET /v1/apps/{app}/calls/trace`.
+//! The trace of one call: what nodes have recorded of it, and the present plan and DNS binding of its client. The body of `GET
+//! /v1/apps/{app}/calls/trace`.
 //!
 //! All revisions are from one counter, so they can be compared: that of a plan, of the bindings it led to, of the desired state by which
 //! a gateway served.
@@ -17,37 +17,37 @@ use crate::runs::RunInfo;
 use crate::unit::{Millis, Revision, Timestamp};
 use crate::usage::{CallLine, PlanUse};
 
-/// A call, joined from all who know of it.
+/// The trace of a call, joined from all records of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CallTrace {
-    /// The app.
+    /// The app's name.
     pub app: AppName,
-    /// The request id.
+    /// The request id of the call.
     pub request: String,
-    /// The trace id (W3C Trace Context).
+    /// The trace id (W3C Trace Context), 32 hexadecimal digits.
     pub trace: String,
-    /// The clients that the caller is one of; absent if its address is not known.
+    /// The address prefix of the client; absent if its address is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientPrefix>,
-    /// The gateway that the call came to.
+    /// The gateway at which the call arrived.
     pub gateway: CallPlace,
-    /// What is told of the app now.
+    /// The present revisions of the app.
     pub told: Told,
-    /// What ran, in the order in which it arrived: of a workflow each stage's call.
+    /// The calls of functions, in order of arrival; for a workflow, those of each stage.
     pub calls: Vec<TracedCall>,
-    /// The run that the call began, if the app is a workflow and the run is still known.
+    /// The workflow run that the call began; absent for a plain function, or if the run is no longer stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunInfo>,
-    /// Where DNS sends the client, by which plan, and why; absent if its address is not known.
+    /// The present explanation of where DNS sends the client, by which plan, and why; absent if the client's address is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explained: Option<Explanation>,
-    /// In what the call differs from what holds now; nothing if it would go the same way again.
+    /// How the call differs from the present state, one text per difference; absent if it would be routed the same way again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differs: Vec<String>,
-    /// Calls with the same request id in other traces: clients may use an id twice. The newest trace is shown.
+    /// The number of calls with the same request id in other traces, since clients may reuse an id; the newest trace is shown.
     #[serde(default)]
     pub others: u32,
-    /// Living nodes that did not answer in time: what ran there is missing.
+    /// Living nodes that did not answer in time: calls that they served are missing. Absent if all answered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub silent: Vec<NodeId>,
 }
@@ -65,42 +65,42 @@ impl CallTrace {
 /// A node and its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallPlace {
-    /// The node.
+    /// The node's name.
     pub node: NodeId,
-    /// Its cluster; absent if the node is not alive any more.
+    /// The node's cluster; absent if the node is no longer alive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterId>,
 }
 
-/// The revisions at which an app is told of now.
+/// The present revisions of an app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Told {
-    /// Nodes are told this.
+    /// The revision of the desired state that nodes are sent.
     pub nodes: Revision,
-    /// DNS servers are told this.
+    /// The revision of the bindings that DNS servers are sent.
     pub dns: Revision,
 }
 
-/// What ran on one node.
+/// A call of a function, as recorded by the node that served it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TracedCall {
-    /// What the node keeps of it.
+    /// The node's record of the call.
     #[serde(flatten)]
     pub call: CallLine,
-    /// The node's cluster; absent if the node is not alive any more.
+    /// The node's cluster; absent if the node is no longer alive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterId>,
-    /// What the plan counts with now where this ran, beside what this call took.
+    /// The times that the plan assumes now for calls there, beside those of this call; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted: Option<CallPredicted>,
 }
 
-/// Terms of the plan beside one call.
+/// Predicted times of a call, beside the measured ones.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CallPredicted {
-    /// Until it was let in.
+    /// The wait until the call is admitted.
     pub queue: Compared,
-    /// Until it had an instance, and from then until the answer's head.
+    /// The time until the call has an instance, plus the time from there to the head of the response.
     pub execution: Compared,
 }
 
@@ -168,7 +168,7 @@ pub struct Beside<F> {
     pub app: AppName,
     /// The cluster of a living node, by name.
     pub cluster_of: F,
-    /// What is told of the app now.
+    /// The present revisions of the app.
     pub told: Told,
     /// The run that the call began, if any.
     pub run: Option<RunInfo>,

@@ -22,30 +22,32 @@ pub const EXPIRES_MIN: DurationMs = DurationMs::from_secs(10);
 /// The longest lifetime of records that expire: 30 days.
 pub const EXPIRES_MAX: DurationMs = DurationMs::from_secs(30 * 86_400);
 
-/// The text records of a name as they are wanted, whole.
+/// A request to set all text records of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetTxt {
-    /// The values, each a record of its own, each once: 1 to 255 bytes without control characters.
+    /// The values, one record each, without duplicates: at least one, each 1 to 255 bytes without control characters.
     pub values: Vec<String>,
-    /// For how long resolvers may keep them, 10 s to 1 h; 60 s if absent.
+    /// The time to live of the records, whole seconds from `10s` to `1h`; `60s` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<DurationMs>,
-    /// After what time they go by themselves, 10 s to 720 h; never if absent.
+    /// The time after which the records expire, from `10s` to `720h`; never if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<DurationMs>,
 }
 
-/// One more value of a name.
+/// A request to add a text record to a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddTxt {
-    /// The value: 1 to 255 bytes without control characters.
+    /// The value of the record: 1 to 255 bytes without control characters.
     pub value: String,
-    /// For how long resolvers may keep all values of the name, 10 s to 1 h; if absent as it is, and 60 s for the first value.
+    /// The time to live of all records of the name, whole seconds from `10s` to `1h`. If absent, it is unchanged, or `60s` for the first
+    /// record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<DurationMs>,
-    /// After what time all values of the name go by themselves, 10 s to 720 h. The later of two ends counts, and what has none gets none.
+    /// The time after which all records of the name expire, from `10s` to `720h`. Of the present and the new end the later one holds;
+    /// existing records that never expire stay so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<DurationMs>,
 }
@@ -53,22 +55,22 @@ pub struct AddTxt {
 /// The text records of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TxtInfo {
-    /// The name.
+    /// The name of the records.
     pub name: RecordName,
-    /// The values, in the order in which they were given.
+    /// The values, one record each, in the order in which they were given.
     pub values: Vec<String>,
-    /// For how long resolvers may keep them.
+    /// The time to live of the records.
     pub ttl: DurationMs,
-    /// The app whose name it is below; absent of a record of the network's own.
+    /// The app below whose host name the name is; absent for names that belong to the network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<AppName>,
-    /// The revision that DNS servers are told.
+    /// The revision of the records that DNS servers are sent.
     pub revision: Revision,
-    /// When they were changed last.
+    /// When the records were last changed.
     pub updated_at: Timestamp,
-    /// By whom.
+    /// Who last changed the records.
     pub updated_by: String,
-    /// When they go by themselves.
+    /// When the records expire; absent if never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }

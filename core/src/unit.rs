@@ -1,8 +1,8 @@
 //! One type per unit, so that no bare number crosses a function border.
 //!
-//! Time inside the schedulers is [`Millis`] (f64 milliseconds with a total order); limits in manifests and settings are
-//! [`DurationMs`] (whole milliseconds, written `250ms`, `10s`, `5m`); points in time are [`Timestamp`] (milliseconds of Unix
-//! time), always handed in by the caller. Resources are integers.
+//! Time inside the schedulers is [`Millis`] (f64 milliseconds, never NaN, with a total order in which `-0.0 < 0.0`); limits in manifests
+//! and settings are [`DurationMs`] (whole milliseconds, written `250ms`, `10s`, `5m`); points in time are [`Timestamp`] (milliseconds of
+//! Unix time), always passed in by the caller. Resources are integers.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -15,9 +15,9 @@ use utoipa::ToSchema;
 
 use crate::error::ParseError;
 
-/// A span of time in milliseconds, ordered totally (`-0.0 < 0.0`, NaN never made by the constructors).
+/// A duration in milliseconds.
 ///
-/// JSON has no infinity: what never ends is written as `null` there, and read back as [`Millis::INFINITY`].
+/// JSON has no infinity: an infinite duration is written as `null`.
 #[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
 #[serde(transparent)]
 #[schema(value_type = Option<f64>)]
@@ -190,7 +190,7 @@ integer_unit!(
     " MiB"
 );
 integer_unit!(
-    /// The monotonic version of any desired state; 0 means "nothing known yet".
+    /// A revision of desired state, which increases with every change in the network; 0 if nothing is known yet.
     Revision,
     ""
 );
@@ -213,7 +213,7 @@ impl Timestamp {
     }
 }
 
-/// A span of whole milliseconds as people write it: `250ms`, `10s`, `5m`, `1h`.
+/// A duration in whole milliseconds, written with its unit: `250ms`, `10s`, `5m`, `1h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, ToSchema)]
 #[schema(value_type = String)]
 pub struct DurationMs(u64);
@@ -286,7 +286,7 @@ impl FromStr for DurationMs {
     }
 }
 
-/// A number of bytes as people write it: `512`, `64KiB`, `10MiB`, `2GiB` (also kB, MB, GB for powers of ten).
+/// A number of bytes, written with or without a unit: `512`, `64KiB`, `10MiB`, `2GiB` (also kB, MB, GB for powers of ten).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, ToSchema)]
 #[schema(value_type = String)]
 pub struct ByteSize(u64);

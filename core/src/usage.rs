@@ -22,7 +22,7 @@ pub use call::{
 };
 pub use sums::{UsageSum, UsageSums, roll_up};
 
-/// How a call ended, as far as it is billed.
+/// How a call ended, for billing.
 #[derive(
     Clone,
     Copy,
@@ -44,12 +44,12 @@ pub enum UsageOutcome {
     FunctionError,
     /// The function was terminated: it trapped, exceeded a limit, or gave no response.
     FunctionEnded,
-    /// The caller disconnected, or sent an unusable request.
+    /// The client disconnected, or sent an unusable request.
     Client,
     /// The node failed.
     Internal,
-    /// The response has been sent while the function still runs. A later record of the same invocation replaces this one
-    /// ([`CallRecord::noted`]); if the node fails before, this one remains.
+    /// The function still runs although its response has been sent, or the node failed before the end was recorded. The final record of the
+    /// call, which replaces this one, has another outcome.
     Running,
 }
 
@@ -135,7 +135,7 @@ impl UsageRecord {
     }
 }
 
-/// Records handed over together: by nodes of the release before sums, and what such a node has left in its spool.
+/// A batch of single records, from nodes of the release before sums: also what such a node has left in its spool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageBatch {
     /// The batch's id, always the same for the same records.
@@ -146,10 +146,10 @@ pub struct UsageBatch {
     pub records: Vec<UsageRecord>,
 }
 
-/// The controller's answer to a batch.
+/// The controller's answer to a batch of usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct UsageReceipt {
-    /// How many records were new, or are covered by new sums.
+    /// The number of records that were new, or are covered by new sums.
     pub stored: u64,
     /// Whether the batch had been stored before.
     pub duplicate: bool,

@@ -1,6 +1,6 @@
-//! What is done with bytes that nobody has checked. A panic here is a bug; so is an assertion that fails.
+//! Handles untrusted bytes. A panic here is a bug, and so is a failed assertion.
 //!
-//! The fuzz targets call these functions, and so do the seeded mutations of the test-suite.
+//! The fuzz targets call these functions, and so do the seeded mutations in the test suite.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -30,12 +30,12 @@ use fdn_dns::sync::disk;
 use fdn_service::master::MasterKeys;
 use fdn_service::secret::Secret;
 
-/// The largest answer over UDP, and how many times its request it stays below.
+/// The largest answer over UDP, and the limit on its size relative to the request.
 const UDP_SIZE: u16 = 1232;
 const AMPLIFICATION: u16 = 10;
-/// When all are asked, in seconds since 1970.
+/// The time of all requests, in seconds since 1970.
 const NOW: u32 = 1_559_731_985;
-/// The records of the zone that is asked.
+/// The records of the zone.
 pub(super) const ZONE: &str = r#"
 [zone]
 app_service = { alpn = ["h2"], port = 443 }
@@ -52,7 +52,7 @@ nsid = "name"
 version = "version"
 "#;
 
-/// Two servers with an app, two gateways and a zone of every kind of record; the zone of the second one is signed.
+/// Two servers with an app, two gateways and a zone with every kind of record; the second one's zone is signed.
 pub(super) fn responders() -> &'static [Responder; 2] {
     static RESPONDERS: OnceLock<[Responder; 2]> = OnceLock::new();
     RESPONDERS.get_or_init(|| {
@@ -86,20 +86,20 @@ pub(super) fn responders() -> &'static [Responder; 2] {
     })
 }
 
-/// The key that both servers know.
+/// The TSIG key that both servers know.
 fn key() -> Arc<Key> {
     let name = RecordName::try_from("key.fn.test".to_owned()).expect("a name");
     Arc::new(Key::new(name.name(), Algorithm::Sha256, &[7; 32]))
 }
 
-/// A request signed with it, when all are asked.
+/// A request signed with this key at [`NOW`].
 #[allow(dead_code, reason = "only the seeds of the test-suite are signed")]
 pub(super) fn signed(mut request: Vec<u8>) -> Vec<u8> {
     Session::begin(key()).sign(&mut request, u64::from(NOW));
     request
 }
 
-/// A new key for the zone.
+/// A signer with a new key for the zone.
 fn signer(settings: &Settings, metrics: SigningMetrics) -> Signer {
     let zone = settings.zone.name.clone();
     let key = ZoneKey::new(&zone, &ZoneKey::generate().expect("random")).expect("a key");
@@ -116,7 +116,7 @@ fn signer(settings: &Settings, metrics: SigningMetrics) -> Signer {
     Signer::new(ring, dnssec.signing(), metrics)
 }
 
-/// What a feed tells of a network with one cluster, one app and one binding.
+/// The encoded feed of a network with one cluster, one app and one binding.
 pub(super) fn told() -> Vec<u8> {
     let (network, bindings) = one();
     let frames = [Frame::Network(network), Frame::Bindings(bindings)];
@@ -124,7 +124,7 @@ pub(super) fn told() -> Vec<u8> {
     frames.collect::<Vec<_>>().concat()
 }
 
-/// Such a network and its app.
+/// This network and its app.
 fn one() -> (NetworkDesired, BindingsDesired) {
     let gateways = [1, 2].map(|last| SocketAddr::from(([127, 0, 1, last], 8080)));
     let prefix = |text: &str| text.parse::<ClientPrefix>().expect("a prefix");
@@ -158,7 +158,7 @@ fn one() -> (NetworkDesired, BindingsDesired) {
     (network, bindings)
 }
 
-/// A datagram, or a message of a stream.
+/// Handles a datagram, or a message of a stream.
 pub(super) fn request(bytes: &[u8]) {
     for responder in responders() {
         ask(responder, bytes);
@@ -167,7 +167,7 @@ pub(super) fn request(bytes: &[u8]) {
 
 fn ask(responder: &Responder, bytes: &[u8]) {
     let from = SocketAddr::from(([192, 0, 2, 53], 4053));
-    // What is plain is read by a second reader, which has to say the same.
+    // A plain query is parsed by the fast path, too, which must give the same answer.
     let mut fast = Vec::new();
     if responder.respond_fast(bytes, from, &mut fast).is_some() {
         let slow = responder.reply(bytes, from, Transport::Udp, NOW);
@@ -208,10 +208,10 @@ fn ask(responder: &Responder, bytes: &[u8]) {
     }
 }
 
-/// The longest frame that is taken.
+/// The largest accepted frame in bytes.
 const FRAME_MAX: usize = 1 << 20;
 
-/// What a server knows after a snapshot that a feed told.
+/// The state of a server after a snapshot from a feed.
 pub(super) fn desired_of(mut bytes: &[u8]) -> Option<DesiredState> {
     let (mut decoder, mut frames) = (Decoder::new(FRAME_MAX), Vec::new());
     while let Some((frame, _)) = decoder.take(&mut bytes).ok()? {
@@ -222,7 +222,7 @@ pub(super) fn desired_of(mut bytes: &[u8]) -> Option<DesiredState> {
     Some(desired)
 }
 
-/// What a server keeps on its disk.
+/// The encoded state on a server's disk.
 pub(super) fn kept(desired: &DesiredState) -> Vec<u8> {
     let mut bytes = Vec::new();
     disk::encode(desired, &mut bytes).expect("memory takes it");
@@ -243,8 +243,8 @@ fn tables(desired: &DesiredState) -> Vec<Arc<AppTable>> {
     desired.apps().map(table).collect()
 }
 
-/// The state on disk or what a feed tells, built into tables as they would be served. A file is taken with the check value that
-/// belongs to it too: it says that nothing was changed by chance, not who wrote it.
+/// Decodes a state on disk or a feed, and builds its tables as for serving. A file is also tried with its correct checksum: that only
+/// protects against accidental changes, not against an attacker.
 pub(super) fn snapshot(bytes: &[u8]) {
     let length = bytes.len() as u64;
     let with_crc = bytes.split_last_chunk::<4>().map(|(body, _)| {
@@ -286,13 +286,13 @@ pub(super) fn snapshot(bytes: &[u8]) {
     assert_eq!(apps(&again), apps(&desired));
 }
 
-/// The master key that the key files of [`keys`] are sealed under.
+/// The master key of the key files in [`keys`].
 fn masters() -> &'static MasterKeys {
     static MASTERS: OnceLock<MasterKeys> = OnceLock::new();
     MASTERS.get_or_init(|| MasterKeys::parse(&Secret::new("5a".repeat(32))).expect("a key"))
 }
 
-/// A key file of one key that [`keys`] can open.
+/// A key file with one key that [`keys`] can open.
 #[allow(dead_code, reason = "a seed of the test-suite")]
 pub(super) fn key_file() -> String {
     let mut file = KeyFile::empty("fn.test".parse().expect("a zone"));
@@ -300,7 +300,7 @@ pub(super) fn key_file() -> String {
     serde_json::to_string(&file).expect("json")
 }
 
-/// Key files of a zone with the keys that are sealed in them, and master keys.
+/// Parses key files with their sealed keys, and master keys.
 pub(super) fn keys(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -319,7 +319,7 @@ pub(super) fn keys(bytes: &[u8]) {
     }
 }
 
-/// Texts of operators: keys of cookies, names, prefixes, settings.
+/// Parses text written by operators: cookie keys, names, prefixes, settings.
 pub(super) fn text(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;

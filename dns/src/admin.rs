@@ -1,4 +1,5 @@
-//! `GET /lookup?name=NAME&client=ADDRESS`: what a client would be answered now, and why. `GET /dnssec`: the zone's keys and their stages.
+//! The admin routes that explain answers: `GET /lookup?name=NAME&client=ADDRESS` says what a client would be answered now, and why;
+//! `GET /dnssec` lists the zone's keys and their stages.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,14 +19,14 @@ use crate::policy::steer::{Pick, Reason};
 use crate::policy::{Body, Policy, Question, zone};
 use crate::published::Published;
 
-/// What the route answers from.
+/// The handler state of the routes.
 #[derive(Clone)]
 pub(crate) struct Lookup {
-    /// The state of the moment.
+    /// The state that queries are answered from.
     pub(crate) published: Arc<Published>,
-    /// The operator's choices.
+    /// The configured choices of the policy.
     pub(crate) policy: Policy,
-    /// What signs the zone, if it is signed.
+    /// The signer of the zone; `None` if the zone is not signed.
     pub(crate) signer: Option<Arc<Signer>>,
 }
 
@@ -38,42 +39,42 @@ struct Asked {
     kind: AddressKind,
 }
 
-/// What a question comes to.
+/// The result of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// Addresses of gateways.
     Answer,
-    /// A record of the configuration, the same for everybody.
+    /// A record of the configuration, the same for all clients.
     Fixed,
-    /// The name has no address of the kind.
+    /// The name exists but has no address of this type.
     NoData,
     /// There is no such name.
     NxDomain,
     /// The name is not in the zone.
     Refused,
-    /// The server does not know, or is told not to say.
+    /// The server cannot answer, or is configured not to.
     Failure,
 }
 
 /// The explanation of one answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
-    /// The name.
+    /// The name asked for.
     pub name: HostName,
-    /// The client.
+    /// The client prefix that the explanation is for.
     pub client: ClientPrefix,
-    /// What the question comes to.
+    /// The result of the question.
     pub result: Outcome,
-    /// The addresses, as they are answered.
+    /// The addresses in the answer, in its order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
-    /// For how long they may be kept, in seconds.
+    /// How long the answer may be cached, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<u32>,
-    /// The answer holds for all clients that share this many leading bits.
+    /// The scope: the answer is valid for all clients that share this many leading bits.
     pub scope: u8,
-    /// How the cluster was chosen, where one was.
+    /// How the cluster was chosen; absent if none was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steering: Option<Steering>,
 }
@@ -81,18 +82,18 @@ pub struct Explained {
 /// How a cluster was chosen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Steering {
-    /// The app.
+    /// The app that has this name.
     pub app: AppName,
     /// The revision of the app's bindings.
     pub revision: Revision,
-    /// Why.
+    /// Why this cluster was chosen.
     pub reason: Reason,
-    /// The cluster whose gateways are named; absent if none is, or those of several are.
+    /// The cluster whose gateways are in the answer; absent if there is none, or gateways of several clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<ClusterId>,
     /// The cluster that the client is bound to.
     pub bound: Option<ClusterId>,
-    /// The length of the prefix that is bound.
+    /// The length of the bound prefix, in bits; 0 if none covers the client.
     pub matched: u8,
     /// Every cluster, nearest first.
     pub clusters: Vec<Candidate>,
@@ -101,20 +102,20 @@ pub struct Steering {
 /// A cluster as this server sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
-    /// The cluster.
+    /// The cluster's name.
     pub cluster: ClusterId,
-    /// How far it is.
+    /// The estimated latency from the client, if known.
     pub latency: Option<LatencyEstimate>,
-    /// Its gateways that pass the checks of this server.
+    /// The addresses of its gateways that pass this server's health checks.
     pub live: Vec<IpAddr>,
-    /// Their weights, in the same order.
+    /// The weights of the addresses in `live`, in the same order.
     #[serde(default)]
     pub weights: Vec<u32>,
-    /// All its gateways.
+    /// The addresses of all its gateways.
     pub all: Vec<IpAddr>,
 }
 
-/// A question that cannot be understood.
+/// A malformed question.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct BadQuestion(String);
@@ -129,7 +130,7 @@ impl ResponseError for BadQuestion {
 }
 
 impl Lookup {
-    /// Adds the route.
+    /// Adds the routes.
     pub(crate) fn route(&self, config: &mut ServiceConfig) {
         config
             .app_data(web::Data::new(self.clone()))
@@ -228,7 +229,7 @@ async fn lookup(
     Ok(HttpResponse::Ok().json(state.explain(name, client, asked.kind)))
 }
 
-/// The keys of the zone.
+/// The answer of `GET /dnssec`.
 #[derive(Debug, Serialize)]
 struct Signed {
     /// Whether the zone is signed.

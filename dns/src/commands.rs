@@ -1,5 +1,5 @@
-//! `fdn-dns keys`: the zone's DNSSEC keys, made and changed by an operator at the machine. The commands are of the program and not of the
-//! library: they print. What they do is in [`fdn_dns::dnssec::file`].
+//! `fdn-dns keys`: creates and changes the zone's DNSSEC keys, for an operator at the machine. The commands belong to the program, not to the
+//! library, because they print. The operations themselves are in [`fdn_dns::dnssec::file`].
 
 use std::path::{Path, PathBuf};
 
@@ -33,7 +33,7 @@ pub(crate) enum KeysCommand {
     Rewrap,
 }
 
-/// The key file and what belongs to it.
+/// The key file and the settings that its operations need.
 struct Keys<'a> {
     zone: &'a HostName,
     path: PathBuf,
@@ -42,7 +42,7 @@ struct Keys<'a> {
     now: Timestamp,
 }
 
-/// Does it.
+/// Runs a command.
 pub(crate) fn run(settings: &Settings, command: &KeysCommand) -> Result<(), Error> {
     let dnssec = &settings.zone.dnssec;
     let path = dnssec.key_file.clone().ok_or_else(|| Error::Setting {
@@ -109,7 +109,7 @@ impl Keys<'_> {
     }
 
     fn generate(&self) -> Result<(), KeyError> {
-        // Looked up first: a master key is not made in vain.
+        // Check first, so that no master key is created in vain.
         if exists(self.path())? {
             return Err(KeyError::Exists(self.path.clone()));
         }

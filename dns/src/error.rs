@@ -1,4 +1,4 @@
-//! What can go wrong when the server starts. Once it runs, it goes on with what it has.
+//! Errors that stop the server from starting. Once it runs, it goes on with the state it has.
 
 use std::path::PathBuf;
 
@@ -11,12 +11,12 @@ use crate::dnssec::file::KeyError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A setting has a value that cannot work.
+    /// A setting has an invalid value.
     #[error("configuration: {key} {reason}")]
     Setting {
-        /// The key.
+        /// The name of the setting.
         key: &'static str,
-        /// What is wrong and what was expected.
+        /// What is wrong, and what is expected.
         reason: String,
     },
     /// The data directory cannot be used.
@@ -26,7 +26,7 @@ pub enum Error {
     DataDirectory {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -37,23 +37,23 @@ pub enum Error {
     GeoDatabase {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: maxminddb::MaxMindDbError,
     },
-    /// A socket could not be handed to the runtime.
+    /// A bound socket could not be registered with the runtime.
     #[error("a bound socket cannot be used")]
     Socket(#[source] std::io::Error),
     /// The keys of the zone cannot be used.
     #[error(transparent)]
     Keys(#[from] KeyError),
-    /// The shell failed.
+    /// The shared service code failed.
     #[error(transparent)]
     Service(#[from] ServiceError),
-    /// The connection to controllers cannot be kept.
+    /// The connection to the controllers cannot be set up.
     #[error(transparent)]
     Link(#[from] fdn_link::LinkError),
-    /// The machine is no DNS server of a network.
+    /// This machine is not a DNS server of a network.
     #[error(transparent)]
     Join(#[from] fdn_link::join::JoinError),
 }

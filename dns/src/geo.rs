@@ -1,4 +1,4 @@
-//! Client locations from a database in MaxMind DB format, read into memory at start.
+//! Client locations, from a database in MaxMind DB format that is read into memory at start.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub struct GeoDatabase {
 }
 
 impl GeoDatabase {
-    /// Reads the file.
+    /// Reads the database from a file.
     ///
     /// # Errors
     /// When it cannot be read or is not a MaxMind DB.
@@ -34,7 +34,7 @@ impl GeoDatabase {
 
 impl Locate for GeoDatabase {
     fn locate(&self, client: ClientPrefix) -> (Option<GeoPoint>, u8) {
-        // An IPv6 client in a database of IPv4 only: nothing is known of any such client, so the scope is 0.
+        // An IPv6 client in an IPv4-only database: nothing is known of any such client, so the scope is 0.
         let Ok(found) = self.reader.lookup(client.addr()) else {
             return (None, 0);
         };
@@ -55,8 +55,8 @@ impl Locate for GeoDatabase {
 mod tests {
     use super::*;
 
-    /// Data section of one record, `{"location": {"latitude": LAT, "longitude": LON}}`, as the format's specification writes it:
-    /// type in the top three bits, 7 a map, 2 a string, 3 a double.
+    /// The data section of one record, `{"location": {"latitude": LAT, "longitude": LON}}`, as the format's specification defines it:
+    /// the type is in the top three bits: 7 is a map, 2 a string, 3 a double.
     fn location(lat: f64, lon: f64) -> Vec<u8> {
         let text = |s: &str| {
             [
@@ -78,12 +78,12 @@ mod tests {
         .concat()
     }
 
-    /// A database of IPv4 with one network, whose address and length are given, at this place.
+    /// An IPv4 database with one network, given by address and prefix length, at this location.
     pub(super) fn database(network: [u8; 4], len: u32, lat: f64, lon: f64) -> Vec<u8> {
         let bits = u32::from_be_bytes(network);
         let mut out = Vec::new();
         for depth in 0..len {
-            // A record equal to the number of nodes means "nothing"; a larger one points into the data, 16 bytes further on.
+            // A record equal to the number of nodes means "not found"; a larger one points into the data section, plus 16 bytes.
             let next = if depth + 1 == len {
                 len + 16
             } else {
@@ -118,12 +118,12 @@ mod tests {
             ("record_size", 24),
         ];
         for (key, value) in numbers {
-            // A string of 29 bytes or more carries its length less 29 in the next byte.
+            // Strings of 29 bytes or more encode their length minus 29 in a further byte.
             assert!(key.len() < 29);
             out.extend([text(key), u16_of(value)].concat());
         }
         out.extend([text("node_count"), u32_of(len)].concat());
-        // Type 9, an unsigned 64-bit number, is written as an extended type: 9 less 7, after the length.
+        // Type 9, an unsigned 64-bit number, is an extended type: its number minus 7 is in the byte after the length.
         out.extend([text("build_epoch"), vec![8, 2, 0, 0, 0, 0, 0, 0, 0, 1]].concat());
         out.extend([text("database_type"), text("Test-City")].concat());
         // An array is extended type 11.
@@ -140,7 +140,7 @@ mod tests {
         let point = point.expect("located");
         assert!((point.lat() - 1.35).abs() < 1e-9 && (point.lon() - 103.8).abs() < 1e-9);
         assert_eq!(len, 20);
-        // 128.0.0.0 leaves the tree after the second bit: everything with these two bits is equally unknown.
+        // The lookup of 128.0.0.0 leaves the tree after the second bit: every address with these two bits is equally unknown.
         assert_eq!(db.locate("128.0.0.1".parse().expect("client")), (None, 2));
         assert_eq!(db.locate("2001:db8::1".parse().expect("client")), (None, 0));
     }

@@ -1,22 +1,22 @@
-//! Authoritative Smart DNS: answers each client with the cluster its calls run on.
+//! Authoritative Smart DNS: answers each client with the gateways of the cluster that its calls run on.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`policy`] | pure: question, client and state → answer and how far it holds |
-//! | [`dnssec`] | keys, signatures and proofs that something does not exist |
-//! | [`handler`] | bytes → question → bytes; the loops of UDP, TCP, TLS and HTTPS |
-//! | [`published`] | the state of the moment, behind two pointers that are swapped |
-//! | [`member`] | the server as a machine of a network: joining, its connection |
-//! | [`sync`] | state from the feed and from disk; demand to the controller |
+//! | [`policy`] | pure: question, client and state → answer and scope |
+//! | [`dnssec`] | keys, signatures and denial of existence |
+//! | [`handler`] | bytes → question → bytes; the UDP, TCP, TLS and HTTPS servers |
+//! | [`published`] | the current state, behind two pointers that are swapped |
+//! | [`member`] | the server as a machine of a network: joining, and its connection to the controllers |
+//! | [`sync`] | state from the feed and from disk; demand reports to the controller |
 //! | [`admin`] | the routes that explain an answer and show the zone's keys |
-//! | [`notify`] | tells secondaries of a new version of the zone's fixed part |
-//! | [`health`] | checks of the gateways |
+//! | [`notify`] | notices to secondaries of a new version of the zone's fixed part |
+//! | [`health`] | health checks of the gateways |
 //! | [`server`] | all of it as one component, [`Dns`] |
-//! | [`privileges`] | giving up what only binding takes |
+//! | [`privileges`] | dropping the capabilities that only binding needs |
 //!
-//! What must hold: a query is answered from memory, waits for nothing and writes no log line; no answer names a cluster whose
-//! gateways all fail their checks while another one lives; the scope of an answer (RFC 7871) is never wider than the truth; with
-//! all controllers away, and after a restart without them, answers go on.
+//! Invariants: a query is answered from memory, never waits and writes no log line; no answer names a cluster whose gateways all fail their
+//! checks while another one is alive; the scope of an answer (RFC 7871) is never wider than it is valid; without any controller, and after
+//! a restart without one, the server goes on answering.
 
 pub mod admin;
 pub mod dnssec;

@@ -1,4 +1,4 @@
-//! `fdn-dns`: the DNS server as a process of its own.
+//! `fdn-dns`: the DNS server as a separate process.
 
 mod commands;
 
@@ -54,7 +54,7 @@ enum Command {
     Join(Box<JoinArgs>),
 }
 
-/// The exit code for a configuration that is not valid.
+/// The exit code for an invalid configuration.
 const BAD_CONFIG: u8 = 2;
 
 fn main() -> ExitCode {
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
         Ok(listeners) => listeners,
         Err(cause) => return report(&cause),
     };
-    // The runtime's threads begin with what this one has.
+    // The runtime's threads inherit the capabilities of this thread, so they are dropped first.
     privileges::give_up();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()

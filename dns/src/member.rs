@@ -1,4 +1,4 @@
-//! The server as a machine of a network: how it joins, by what it is known, and its connection to the centre.
+//! The server as a machine of a network: how it joins, its identity, and its connection to the controllers.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::settings::Settings;
 use crate::sync::Trust;
 
-/// The pause before a renewal that failed is tried again, and the longest.
+/// The first and the longest back-off after a failed renewal.
 const RENEW_RETRY: (DurationMs, DurationMs) =
     (DurationMs::from_secs(10), DurationMs::from_secs(600));
 
@@ -53,11 +53,11 @@ pub struct JoinArgs {
     pub allow_plain_http: bool,
 }
 
-/// Makes this machine a DNS server of a network, under the name and in the data directory of its settings; what its certificate says, and whether it had
-/// joined before.
+/// Makes this machine a DNS server of a network, under the name and in the data directory of its settings. Returns the content of its certificate,
+/// and whether it had joined before.
 ///
 /// # Errors
-/// When the controller refuses, cannot be reached or trusted, or a file cannot be written.
+/// When the controller refuses, cannot be reached or is not trusted, or a file cannot be written.
 pub async fn join(
     args: &JoinArgs,
     settings: &Settings,
@@ -122,7 +122,8 @@ pub async fn join(
     Ok((identity.write(Role::Dns, &answer)?, false))
 }
 
-/// Where others reach this server: at the addresses that it listens on, or the one towards the controller where it listens on all.
+/// The addresses by which others reach this server: those it listens on; a wildcard address is replaced by the given address, or the one that
+/// it reaches the controller from.
 fn addresses(
     args: &JoinArgs,
     settings: &Settings,
@@ -153,20 +154,20 @@ fn addresses(
     Ok(addresses)
 }
 
-/// What the server needs of its membership.
+/// The parts of the membership that the server needs.
 pub(crate) struct Member {
-    /// The name that it reports under.
+    /// The server's name in its reports.
     pub(crate) name: String,
-    /// Its connection.
+    /// The connection to the controllers.
     pub(crate) connection: Connection,
-    /// Takes note of whom to trust.
+    /// Called with the network's authorities when they change.
     pub(crate) trust: Trust,
-    /// Keeps its certificate valid.
+    /// Renews the server's certificate; `None` if the connection was given.
     pub(crate) renewer: Option<Renewer>,
 }
 
 impl Member {
-    /// By the identity in the data directory, or by a connection that somebody else made.
+    /// Uses the given connection, or else the identity in the data directory.
     pub(crate) fn of(
         settings: &Settings,
         connection: Option<Connection>,
@@ -239,7 +240,7 @@ impl Member {
     }
 }
 
-/// Writes the authorities that controllers are checked against, if they changed.
+/// Writes the authorities that controllers' certificates are checked against, if they changed.
 fn trust(ca: &std::path::Path, authorities: &[String]) {
     let bundle = bundle(authorities);
     if authorities.is_empty() || std::fs::read_to_string(ca).is_ok_and(|now| now == bundle) {
@@ -266,7 +267,7 @@ mod tests {
 
     const DAY: u64 = 86_400_000;
 
-    /// Settings of a DNS server that has joined, with these authorities of the API.
+    /// The settings of a DNS server that has joined, with this file of the API's authorities.
     fn joined(data: &std::path::Path, ca_file: Option<PathBuf>) -> (Settings, Identity, Authority) {
         let identity = Identity::below(data);
         identity.prepare().expect("a folder");

@@ -1,4 +1,4 @@
-//! What the server counts. Label sets are fixed, or bounded by the network's own clusters and gateways, or by a setting.
+//! The server's metrics. Label sets are fixed, or bounded by the network's own clusters and gateways, or by a setting.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -30,40 +30,40 @@ mod steering;
 mod transfers;
 mod watched;
 
-/// How a query came.
+/// How a query arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// One datagram.
+    /// A UDP datagram.
     Udp,
-    /// A byte stream.
+    /// A TCP connection.
     Tcp,
-    /// A byte stream inside TLS (RFC 7858).
+    /// DNS over TLS (RFC 7858).
     Tls,
-    /// HTTP/2 inside TLS (RFC 8484).
+    /// DNS over HTTPS (RFC 8484), in HTTP/2.
     Https,
 }
 
 impl Transport {
-    /// Its name in metrics and logs.
+    /// The transport's name in metrics and logs.
     #[must_use]
     pub const fn label(self) -> &'static str {
         TRANSPORTS[self as usize]
     }
 
-    /// Whether a peer's address is its own, and an answer may have any length.
+    /// Whether the peer's address cannot be forged and an answer may have any length.
     #[must_use]
     pub const fn is_stream(self) -> bool {
         !matches!(self, Self::Udp)
     }
 
-    /// Whether nobody else can read what is answered.
+    /// Whether nobody else can read the answer.
     #[must_use]
     pub const fn is_encrypted(self) -> bool {
         matches!(self, Self::Tls | Self::Https)
     }
 }
 
-/// Query types that are counted apart.
+/// Query types with a counter of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueryKind {
     /// A.
@@ -76,7 +76,7 @@ pub enum QueryKind {
     Soa,
     /// ANY.
     Any,
-    /// All others, and requests whose type was not read.
+    /// All other types, and requests whose type was not read.
     Other,
 }
 
@@ -124,57 +124,57 @@ struct Labelled {
 /// The server's metrics.
 #[derive(Debug)]
 pub struct Metrics {
-    /// One counter for each kind, code and transport, so that counting is an addition and no look-up.
+    /// One counter for each type, code and transport, so that counting needs no lookup.
     queries: Vec<IntCounter>,
     ignored: IntCounter,
     with_subnet: IntCounter,
     seconds: Histogram,
-    /// What was seen of the queries that are looked at more closely.
+    /// Metrics of the sampled queries.
     pub watched: WatchedMetrics,
     /// Answers by app.
     pub by_app: AppMetrics,
     answers: IntCounterVec,
     health: IntGaugeVec,
     shed: GaugeVec,
-    /// Labels in use, so that they go with the cluster or gateway they name. No query locks this.
+    /// The labels in use, so that they can be removed with their cluster or gateway. No query locks this.
     labelled: Mutex<Labelled>,
-    /// Demand that was not counted because the table was full or busy.
+    /// Queries not counted as demand because the table was full or locked.
     pub demand_dropped: IntCounter,
-    /// Queries of prefixes that were seen for the first time and not told yet.
+    /// Queries of prefixes that were seen for the first time and are not reported yet.
     pub demand_first: IntCounter,
-    /// Demand reports that no controller took.
+    /// Demand reports that could not be sent.
     pub demand_unsent: IntCounter,
-    /// Connections closed at once because a cap was reached.
+    /// TCP connections closed at once because a limit was reached.
     pub tcp_refused: IntCounter,
-    /// Connections open now.
+    /// Open TCP connections.
     pub tcp_open: IntGauge,
-    /// Requests beyond a limit that were sent to TCP.
+    /// Requests over UDP beyond a limit that were sent to TCP.
     pub limited_slipped: IntCounter,
-    /// Requests beyond a limit that got no answer.
+    /// Requests over UDP beyond a limit that got no answer.
     pub limited_dropped: IntCounter,
-    /// The newest revision held.
+    /// The newest revision of desired state held.
     pub revision: IntGauge,
     /// Seconds since the controller last confirmed the state.
     pub age: IntGauge,
-    /// Apps answered for.
+    /// The number of apps in the zone.
     pub apps: IntGauge,
     /// Names with text records that were set through the API.
     pub texts: IntGauge,
     /// Messages ignored because a newer revision is held.
     pub stale: IntCounter,
-    /// Checks of gateways that said nothing because this machine was late.
+    /// Gateway checks that were inconclusive because this machine was late.
     pub inconclusive_checks: IntCounter,
-    /// The bindings held.
+    /// Metrics of the bindings held.
     pub bindings: BindingMetrics,
-    /// The signatures made and kept.
+    /// Metrics of the signatures made and cached.
     pub signing: SigningMetrics,
-    /// The encrypted connections.
+    /// Metrics of the encrypted connections.
     pub encrypted: EncryptedMetrics,
-    /// Signed requests, transfers and notices.
+    /// Metrics of signed requests, zone transfers and notices.
     pub transfers: TransferMetrics,
 }
 
-/// The counters of all kinds, codes and transports, in this order.
+/// The counters of all types, codes and transports, nested in this order.
 fn by_label(queries: &IntCounterVec) -> Vec<IntCounter> {
     let mut counters = Vec::with_capacity(KINDS.len() * CODES.len() * TRANSPORTS.len());
     for kind in KINDS {
@@ -187,7 +187,7 @@ fn by_label(queries: &IntCounterVec) -> Vec<IntCounter> {
     counters
 }
 
-/// The time that answers take.
+/// Registers the histogram of answer times.
 fn seconds(registry: &Registry) -> Result<Histogram, ServiceError> {
     let buckets = vec![2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2];
     let seconds = Histogram::with_opts(
@@ -202,10 +202,10 @@ fn seconds(registry: &Registry) -> Result<Histogram, ServiceError> {
 }
 
 impl Metrics {
-    /// Makes the metrics and registers them.
+    /// Creates and registers the metrics.
     ///
     /// # Errors
-    /// When a name is registered already.
+    /// When a name is already registered.
     pub fn new(registry: &Registry) -> Result<Self, ServiceError> {
         let counter = |name: &str, help: &str| {
             let counter = IntCounter::new(name, help)?;
@@ -305,7 +305,7 @@ impl Metrics {
         })
     }
 
-    /// The same with so many apps that have a series of their own.
+    /// The same metrics, with at most `most` apps that have a series of their own.
     #[must_use]
     pub fn naming_apps(self, most: usize) -> Self {
         Self {
@@ -358,21 +358,21 @@ impl Metrics {
         self.health.with_label_values(&labels).set(i64::from(up));
     }
 
-    /// Records what part of its clients a cluster gives away.
+    /// Records the share of its clients that a cluster sends elsewhere.
     pub fn shed(&self, cluster: &ClusterId, share: Share) {
         self.labelled().clusters.insert(cluster.clone());
         let part = f64::from(share) / 65_536.0;
         self.shed.with_label_values(&[cluster.as_str()]).set(part);
     }
 
-    /// Drops the labels of clusters and gateways that are gone.
+    /// Removes the labels of clusters and gateways that no longer exist.
     pub fn forget_all_except(&self, network: &Network) {
         let present: BTreeSet<(ClusterId, SocketAddr)> = network
             .gateways()
             .map(|(cluster, gateway, _)| (cluster.clone(), gateway))
             .collect();
         let mut labelled = self.labelled();
-        // Removing fails only for a label that is not there.
+        // Removing fails only for a label that does not exist.
         labelled.gateways.retain(|entry| {
             let kept = present.contains(entry);
             if !kept {

@@ -1,7 +1,7 @@
-//! Tells secondaries that the zone has a new serial number (RFC 1996): at the start, and whenever it changed.
+//! Notifies secondaries that the zone has a new serial number (RFC 1996): at the start, and after every change.
 //!
-//! A secondary gets one notice at a time, again after twice the time as long as it does not answer, and so often only: it looks for itself from
-//! time to time (SOA refresh). The answer to a notice that was signed is signed too, or it is none.
+//! A secondary gets one notice at a time. While it does not answer, the notice is repeated, with the timeout doubled each time, up to a maximum
+//! number of attempts: the secondary also polls by itself (SOA refresh). The answer to a signed notice must be signed too, or it is ignored.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,46 +20,46 @@ use crate::handler::wire;
 use crate::metrics::TransferMetrics;
 use crate::published::Published;
 
-/// The largest answer to a notice.
+/// The largest answer to a notice, in bytes.
 const ANSWER: usize = 4096;
 
 /// A secondary.
 #[derive(Clone, Debug)]
 pub struct Secondary {
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: SocketAddr,
-    /// What its notices are signed with.
+    /// The TSIG key that its notices are signed with, if any.
     pub key: Option<Arc<Key>>,
 }
 
-/// How notices are sent.
+/// The timing of notices.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// How often a notice is sent that is not answered.
+    /// How often a notice is sent at most.
     pub attempts: u32,
-    /// How long the first of them may take to be answered; each next one twice as long.
+    /// The timeout of the first attempt; it doubles with each further one.
     pub timeout: Duration,
-    /// Pause between two notices of different changes.
+    /// The pause between the notices of two changes.
     pub pause: Duration,
 }
 
-/// What notices are about, and where they come from.
+/// What notices are about, and where they are sent from.
 #[derive(Clone)]
 pub struct Notices {
     /// The zone's name.
     pub apex: LowerName,
-    /// The address that secondaries know this server by, if it is one of theirs.
+    /// The source address of notices to secondaries of its family: the address that they know this server by.
     pub from: IpAddr,
-    /// How they are sent.
+    /// The timing of notices.
     pub pace: Pace,
-    /// The zone.
+    /// The published zone.
     pub published: Arc<Published>,
-    /// What counts them.
+    /// The counters of notices.
     pub metrics: TransferMetrics,
 }
 
 impl Notices {
-    /// Keeps a secondary informed until `shutdown`.
+    /// Notifies a secondary of changes until `shutdown`.
     pub async fn run(self, secondary: Secondary, shutdown: CancellationToken) {
         let mut serials = self.published.serials();
         let work = async {
@@ -67,7 +67,7 @@ impl Notices {
                 serials.borrow_and_update();
                 self.tell(&secondary).await;
                 sleep(self.pace.pause).await;
-                // The sender lives as long as the zone, which is held here.
+                // Fails only once the sender is gone, which lives as long as the zone that is held here.
                 if serials.changed().await.is_err() {
                     return;
                 }
@@ -102,7 +102,7 @@ impl Notices {
 
     /// Sends a notice and waits for its answer.
     async fn exchange(&self, secondary: &Secondary) -> std::io::Result<()> {
-        // The names are not held while an answer is waited for: those that were replaced would be kept for as long.
+        // Do not hold the names while waiting for an answer: that would keep replaced ones in memory for as long.
         let notice = notice(&self.apex, |apex| soa(&self.published.names(), apex));
         let (id, mut notice) =
             notice.ok_or_else(|| std::io::Error::other("the zone has no SOA record"))?;
@@ -123,7 +123,7 @@ impl Notices {
     }
 }
 
-/// The message (RFC 1996, section 3.7), and its id.
+/// The NOTIFY message (RFC 1996, section 3.7), and its id.
 fn notice(
     apex: &LowerName,
     soa: impl FnOnce(&LowerName) -> Option<hickory_proto::rr::Record>,
@@ -136,16 +136,16 @@ fn notice(
     Some((id.to_be_bytes(), message.to_vec().ok()?))
 }
 
-/// Whether this answers the notice: whatever its code is, the secondary has heard (RFC 1996, section 3.8).
+/// Whether this message answers the notice. Its response code does not matter: the secondary has received the notice (RFC 1996, section 3.8).
 fn is_answer(answer: &[u8], id: [u8; 2], session: Option<&Session>) -> bool {
-    // QR set, and the opcode of a notice.
+    // QR is set, and the opcode is NOTIFY.
     let fits = answer.len() >= wire::HEADER && answer[..2] == id && answer[2] & 0xf8 == 0xa0;
     fits && session.is_none_or(|session| {
         wire::signature(answer).is_some_and(|tsig| session.answered_by(&tsig, seconds()).is_ok())
     })
 }
 
-/// The address that a notice comes from: `own` if it is of the secondary's family.
+/// The source address of a notice: `own` if it is of the secondary's address family, otherwise unspecified.
 fn source(own: IpAddr, secondary: SocketAddr) -> IpAddr {
     if own.is_ipv4() == secondary.is_ipv4() {
         own
@@ -156,7 +156,7 @@ fn source(own: IpAddr, secondary: SocketAddr) -> IpAddr {
     }
 }
 
-/// Seconds since 1970.
+/// The current time in seconds since 1970.
 fn seconds() -> u64 {
     fdn_service::now().get() / 1000
 }

@@ -1,10 +1,10 @@
-//! Giving up what an ordinary process may not do.
+//! Drops the privileges that an ordinary process does not have.
 //!
-//! Only ports below 1024 take a capability, and only while they are bound: nothing is bound again later, certificates and keys are read
-//! again as the process's own user, and no program is started. So all of them go, in every set that Linux keeps (capabilities(7)), and
-//! with `no_new_privs` none comes back with a program that is executed.
+//! Only binding ports below 1024 needs a capability: nothing is bound again later, certificates and keys are re-read as the process's own
+//! user, and no program is started. So all capabilities are dropped, in every set that Linux keeps (capabilities(7)), and `no_new_privs`
+//! prevents executed programs from regaining any.
 //!
-//! Linux keeps capabilities for each thread, and a thread begins with those of the one that starts it: they are given up while there is one.
+//! Linux keeps capabilities per thread, and a thread inherits those of the thread that starts it: they are dropped while there is only one.
 
 use fdn_core::ErrorCode;
 use rustix::io::{Errno, Result};
@@ -21,8 +21,8 @@ const NONE: CapabilitySets = CapabilitySets {
     inheritable: CapabilitySet::empty(),
 };
 
-/// Gives up all capabilities of this thread, and of those that it starts from now on; to be called when everything is bound and before there
-/// is another. What cannot be given up is said in the log, and the server goes on: one that does not answer is of use to nobody.
+/// Drops all capabilities of this thread, and of those that it starts from now on. To be called after everything is bound and before there
+/// is a second thread. A failure is logged and the server goes on: a server that does not answer is of no use.
 pub fn give_up() {
     match give_up_all() {
         Ok(held) => debug!(?held, "capabilities are given up"),
@@ -39,21 +39,21 @@ pub fn give_up() {
     }
 }
 
-/// What was held before.
+/// Drops everything; returns the permitted capabilities that were held before.
 fn give_up_all() -> Result<CapabilitySet> {
     set_no_new_privs(true)?;
     let held = capabilities(None)?;
     if held.effective.contains(CapabilitySet::SETPCAP) {
         empty_bounding_set()?;
     }
-    // Where nothing is held nothing need be allowed. The ambient set follows the permitted one.
+    // If no capability is held, `capset` need not be permitted. The ambient set follows the permitted one.
     if held != NONE {
         set_capabilities(None, NONE)?;
     }
     Ok(held.permitted)
 }
 
-/// Takes every capability that this system knows out of the bounding set.
+/// Removes every capability that this system knows from the bounding set.
 fn empty_bounding_set() -> Result<()> {
     for bit in 0..u64::BITS {
         let one = CapabilitySet::from_bits_retain(1 << bit);

@@ -1,7 +1,7 @@
-//! The state that queries are answered from, swapped as a whole, never changed in place.
+//! The state that queries are answered from. It is replaced as a whole, never changed in place.
 //!
-//! Two pointers: the names with their bindings, and the clusters with their health. They change at different paces and hold no
-//! indexes into one another. Readers load a pointer and go on; the mutex here orders those who write, and no query touches it.
+//! There are two pointers: the names with their bindings, and the clusters with their health. They change at different rates and hold no
+//! indexes into each other. Readers load a pointer without blocking; the mutex here serializes the writers, and no query locks it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -18,27 +18,27 @@ use crate::policy::fleet::{Fleet, Network, Share};
 use crate::policy::nearest_clusters::Locate;
 use crate::policy::zone::Names;
 
-/// The clusters, and beside each its counter of answers.
+/// The clusters, and a counter of answers for each.
 #[derive(Debug, Default)]
 pub struct Serving {
     /// The clusters.
     pub fleet: Fleet,
-    /// Answers that named each cluster, in the fleet's order.
+    /// The counter of answers that named each cluster, in the fleet's order.
     pub answers: Vec<IntCounter>,
 }
 
-/// What the checks have found.
+/// The results of the health checks and of load shedding.
 #[derive(Debug, Default)]
 struct Seen {
     /// Gateways that fail their checks.
     down: BTreeSet<SocketAddr>,
-    /// The loads that gateways told with their last check that passed.
+    /// The loads that gateways reported with their last successful check.
     loads: BTreeMap<SocketAddr, f64>,
-    /// What clusters give away of their clients.
+    /// The share of its clients that each cluster sends elsewhere.
     shares: BTreeMap<ClusterId, Share>,
 }
 
-/// What is published at this moment.
+/// The state that is published now.
 pub struct Published {
     names: ArcSwap<Names>,
     serving: ArcSwap<Serving>,
@@ -52,7 +52,7 @@ pub struct Published {
 }
 
 impl Published {
-    /// Begins with these names and no clusters.
+    /// Starts with these names and no clusters.
     #[must_use]
     pub fn new(names: Names, locate: Option<Box<dyn Locate>>, metrics: Arc<Metrics>) -> Self {
         Self {
@@ -66,38 +66,38 @@ impl Published {
         }
     }
 
-    /// The names.
+    /// The published names.
     #[must_use]
     pub fn names(&self) -> Guard<Arc<Names>> {
         self.names.load()
     }
 
-    /// The clusters.
+    /// The published clusters.
     #[must_use]
     pub fn serving(&self) -> Guard<Arc<Serving>> {
         self.serving.load()
     }
 
-    /// The geographic database.
+    /// The geographic database, if there is one.
     #[must_use]
     pub fn locate(&self) -> Option<&dyn Locate> {
         self.locate.as_deref()
     }
 
-    /// Tells of every change of the network, for whoever checks its gateways.
+    /// A receiver of every change of the network, for its health checks.
     #[must_use]
     pub fn networks(&self) -> watch::Receiver<Arc<Network>> {
         self.networks.subscribe()
     }
 
-    /// Tells of every change of the zone's serial number.
+    /// A receiver of every change of the zone's serial number.
     #[must_use]
     pub fn serials(&self) -> watch::Receiver<u32> {
         self.serials.subscribe()
     }
 
-    /// Replaces the names, and gives back those that were there. Whoever drops the last of them frees their tables: that should be
-    /// nobody who answers.
+    /// Replaces the names, and returns the previous ones. Dropping the last reference frees their tables, which should not happen on a
+    /// thread that answers queries.
     pub fn set_names(&self, names: Names) -> Arc<Names> {
         let next = serial(&names);
         let before = self.names.swap(Arc::new(names));
@@ -109,7 +109,7 @@ impl Published {
         before
     }
 
-    /// Replaces the network; gateways keep the health they had.
+    /// Replaces the network; gateways keep their health.
     pub fn set_network(&self, network: Arc<Network>) {
         let mut seen = self.seen();
         let present: BTreeSet<SocketAddr> =
@@ -121,13 +121,13 @@ impl Published {
         self.networks.send_replace(network);
     }
 
-    /// Records that a gateway passes its checks, or that it does not.
+    /// Records whether a gateway passes its checks.
     pub fn set_health(&self, gateway: SocketAddr, up: bool) {
         let mut seen = self.seen();
         let changed = if up {
             seen.down.remove(&gateway)
         } else {
-            // Nothing is known of the load of what does not answer.
+            // The load of a gateway that does not answer is unknown.
             seen.loads.remove(&gateway);
             seen.down.insert(gateway)
         };
@@ -137,7 +137,7 @@ impl Published {
         }
     }
 
-    /// Records what a gateway said of its load, if it did.
+    /// Records the load that a gateway reported; `None` if it reported none.
     pub fn set_load(&self, gateway: SocketAddr, load: Option<f64>) {
         let mut seen = self.seen();
         match load {
@@ -146,13 +146,13 @@ impl Published {
         }
     }
 
-    /// The loads that gateways told.
+    /// The loads that gateways reported.
     #[must_use]
     pub fn loads(&self) -> BTreeMap<SocketAddr, f64> {
         self.seen().loads.clone()
     }
 
-    /// Replaces what clusters give away of their clients.
+    /// Replaces the share of its clients that each cluster sends elsewhere.
     pub fn set_shares(&self, shares: BTreeMap<ClusterId, Share>) {
         let mut seen = self.seen();
         if seen.shares != shares {
@@ -162,14 +162,14 @@ impl Published {
         }
     }
 
-    /// Gateways that fail their checks now.
+    /// The gateways that fail their checks now.
     #[must_use]
     pub fn dead_gateways(&self) -> BTreeSet<SocketAddr> {
         self.seen().down.clone()
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        // Each part is valid after every single change, so a panic elsewhere cannot have left it half changed.
+        // Each field is valid after every single change, so a panic elsewhere cannot have left it half changed.
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -186,7 +186,7 @@ impl Published {
     }
 }
 
-/// The serial number of the zone.
+/// The zone's serial number.
 fn serial(names: &Names) -> u32 {
     match &names.negative().data {
         RData::SOA(soa) => soa.serial,

@@ -1,9 +1,9 @@
-//! A sample of the questions, each as a JSON object in a line of its own: who asked (never the whole address), for what, and what the
-//! answer followed from. Off unless `query_log.one_in` is set.
+//! The query log: a sample of the questions, each as a JSON object on a line of its own: who asked (never the whole address), the question, and
+//! what the answer was based on. Off unless `query_log.one_in` is set.
 //!
-//! A question is in the sample by its message id, which resolvers choose at random (RFC 5452, section 9.2), so that nothing is counted for
-//! those that are not. Who answers never waits for who writes: lines go through a queue of bounded length, and those it has no room for are
-//! dropped and counted.
+//! The message id, which resolvers choose at random (RFC 5452, section 9.2), decides whether a question is in the sample, so that
+//! the other questions cost no counting. Answering never waits for the writer: lines go through a bounded queue, and those that do not fit
+//! are dropped and counted.
 
 use std::io::Write;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -20,26 +20,26 @@ use crate::metrics::{Transport, rcode_label};
 use crate::policy::fleet::Fleet;
 use crate::policy::steer::{Pick, Steered};
 
-/// What the answer for an app followed from.
+/// What the answer for an app was based on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Told {
-    /// The app. Names are there if a line is to be written: they are copies, and who only counts makes none.
+    /// The app. Names are filled in only if a line is to be written: they are copies, which mere counting does not need.
     #[serde(skip_serializing_if = "Option::is_none")]
     app: Option<AppName>,
-    /// The length of the longest prefix around the client that is bound.
+    /// The length of the longest bound prefix around the client, in bits.
     #[serde(skip_serializing_if = "Option::is_none")]
     matched: Option<u8>,
     scope: u8,
-    /// Whether the query told a client subnet, so that the answer says the scope.
+    /// Whether the query carried a client subnet, so that the answer carries the scope.
     #[serde(skip)]
     said: bool,
-    /// The cluster whose gateways were named, if it is one.
+    /// The cluster whose gateways were named, if it is a single one.
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster: Option<ClusterId>,
 }
 
 impl Told {
-    /// What is told of a choice; `said` is whether the answer says its scope, `names` whether a line is to be written.
+    /// Describes a choice; `said` is whether the answer carries its scope, `names` whether a line is to be written.
     #[must_use]
     pub fn of(
         steered: &Steered<'_>,
@@ -60,13 +60,13 @@ impl Told {
         }
     }
 
-    /// The length of the prefix that was bound, 0 if none was.
+    /// The length of the bound prefix, 0 if there is none.
     #[must_use]
     pub fn matched(&self) -> u8 {
         self.matched.unwrap_or(0)
     }
 
-    /// The scope, if the answer says it.
+    /// The scope, if the answer carries it.
     #[must_use]
     pub fn scope_said(&self) -> Option<u8> {
         self.said.then_some(self.scope)
@@ -77,21 +77,21 @@ impl Told {
 #[derive(Debug, Serialize)]
 pub struct Line {
     time: Timestamp,
-    /// The client's network, as demand is counted by: who asked is nobody's business.
+    /// The client's network, truncated as for demand, for the client's privacy.
     client: ClientPrefix,
     name: String,
     #[serde(rename = "type")]
     kind: String,
     rcode: &'static str,
     transport: &'static str,
-    /// How long it took to answer.
+    /// The time taken to answer, in µs.
     micros: u64,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     told: Option<Told>,
 }
 
 impl Line {
-    /// A line about a question, as it stands in its message, and the code of its answer. `None` if it cannot be read.
+    /// Creates a line from the question section, as it stands in the message, and the response code. `None` if it cannot be parsed.
     #[must_use]
     pub fn new(
         question: &[u8],
@@ -116,7 +116,7 @@ impl Line {
     }
 }
 
-/// Takes lines from those who answer.
+/// The sending side of the query log.
 #[derive(Debug)]
 pub struct QueryLog {
     one_in: u16,
@@ -125,8 +125,8 @@ pub struct QueryLog {
 }
 
 impl QueryLog {
-    /// Starts a thread that writes lines to `out` for as long as there is somebody to tell them. One question in `one_in` is to be told;
-    /// at most `queue` of them wait to be written.
+    /// Starts a thread that writes lines to `out` until the log is dropped. One question in `one_in` is sampled; at most `queue` lines wait to be
+    /// written.
     ///
     /// # Errors
     /// When the thread cannot be started.
@@ -153,7 +153,7 @@ impl QueryLog {
         self.one_in > 0 && id.is_multiple_of(self.one_in)
     }
 
-    /// Tells of a question. Never waits.
+    /// Queues a line. Never blocks; a line that does not fit is dropped and counted.
     pub fn tell(&self, line: Line) {
         if self.lines.try_send(line).is_err() {
             self.dropped.inc();
@@ -161,7 +161,7 @@ impl QueryLog {
     }
 }
 
-/// Writes what comes until nobody is left to tell more. What cannot be written is lost: there is nobody to say so to.
+/// Writes lines until all senders are gone. Write errors are ignored: there is nowhere to report them.
 fn write_all(told: &Receiver<Line>, mut out: impl Write) {
     let mut text = Vec::new();
     while let Ok(line) = told.recv() {
@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    /// Hands on what is written, and waits before each line until it may.
+    /// A writer that passes on what is written, and blocks before each line until it is allowed.
     struct Paper {
         may: Receiver<()>,
         written: Sender<Vec<u8>>,
@@ -248,7 +248,7 @@ mod tests {
         let ((allow, may), (written, lines)) = (channel(), channel());
         let log = QueryLog::start(4, 2, dropped.clone(), Paper { may, written }).expect("started");
         assert!(log.samples(0) && log.samples(8) && !log.samples(7));
-        // Nothing may be written yet: one line at most is in the writer's hand, two wait, and the others have no room.
+        // Nothing may be written yet: at most one line is with the writer, two are queued, and the others are dropped.
         (0..10).for_each(|_| log.tell(line()));
         assert!((7..=8).contains(&dropped.get()), "{}", dropped.get());
         let kept = 10 - dropped.get();
@@ -259,7 +259,7 @@ mod tests {
                 .expect("a line is written");
             assert!(bytes.ends_with(b"}\n"));
         }
-        // Whoever writes ends with whoever told it.
+        // The writer thread ends when the log is dropped.
         drop(log);
         assert!(lines.recv().is_err());
     }

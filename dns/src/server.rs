@@ -1,4 +1,4 @@
-//! The DNS server as one component: binds, loads what is on disk, and starts the tasks.
+//! The DNS server as one component: binds the sockets, loads the state on disk, and starts the tasks.
 
 mod encrypted;
 mod listeners;
@@ -42,10 +42,10 @@ use crate::sync::{Keeping, READY, StateStore, Trust};
 /// A running DNS server.
 pub struct Dns {
     address: SocketAddr,
-    /// The first addresses of TLS and HTTPS.
+    /// The first address of TLS, and that of HTTPS.
     encrypted: [Option<SocketAddr>; 2],
     admin: AdminServer,
-    /// A server that is dropped instead of stopped must not go on answering in the background.
+    /// Cancels the tasks on drop, so that a server that is dropped without `stop` does not go on answering in the background.
     shutdown: DropGuard,
     tasks: TaskTracker,
 }
@@ -54,7 +54,7 @@ impl Dns {
     /// Binds the sockets and starts the server on them ([`Dns::start_on`]).
     ///
     /// # Errors
-    /// When a setting cannot work, an address is taken, and as [`Dns::start_on`].
+    /// When a setting is invalid, an address is taken, or [`Dns::start_on`] fails.
     pub fn start(
         settings: Settings,
         connection: Option<Connection>,
@@ -66,11 +66,11 @@ impl Dns {
         })
     }
 
-    /// Starts the server on sockets that were bound for these settings, which are valid. It listens when this returns, and answers from
-    /// the state on disk if there is one.
+    /// Starts the server on sockets that were bound for these settings, which must be valid. The server listens when this returns, and answers
+    /// from the state on disk if there is one.
     ///
     /// # Errors
-    /// When a file cannot be used, or the machine is no DNS server of a network. That no controller answers is no error.
+    /// When a file cannot be used, or this machine is not a DNS server of a network. An unreachable controller is not an error.
     pub fn start_on(
         listeners: Listeners,
         settings: Settings,
@@ -171,31 +171,31 @@ impl Dns {
         })
     }
 
-    /// Where it answers, over UDP and TCP: the first of the configured addresses.
+    /// The first configured address of UDP and TCP.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it answers over TLS: the first of the configured addresses, if there is one.
+    /// The first configured address of DNS over TLS, if there is one.
     #[must_use]
     pub const fn tls_address(&self) -> Option<SocketAddr> {
         self.encrypted[0]
     }
 
-    /// Where it answers over HTTPS: the first of the configured addresses, if there is one.
+    /// The first configured address of DNS over HTTPS, if there is one.
     #[must_use]
     pub const fn https_address(&self) -> Option<SocketAddr> {
         self.encrypted[1]
     }
 
-    /// Where it serves health, metrics and explanations.
+    /// The address of health, metrics and explanations.
     #[must_use]
     pub const fn admin_address(&self) -> SocketAddr {
         self.admin.address()
     }
 
-    /// Stops answering, writes the state to disk, and ends all tasks.
+    /// Stops answering, writes the state to disk, and waits for all tasks.
     pub fn stop(self) -> BoxedFuture<()> {
         Box::pin(async move {
             drop(self.shutdown);
@@ -232,7 +232,7 @@ async fn open_store(
     })
 }
 
-/// Reads the zone's keys, if it has some, and starts what looks after them.
+/// Reads the zone's keys, if it is signed, and starts the task that maintains them.
 fn sign(
     settings: &Settings,
     metrics: &Arc<Metrics>,
@@ -250,7 +250,7 @@ fn sign(
     Ok(Some(signer))
 }
 
-/// Starts what looks after the gateways.
+/// Starts the tasks of health checks and load shedding.
 fn watch(
     settings: &Settings,
     published: &Arc<Published>,
@@ -282,7 +282,7 @@ fn watch(
     Ok(())
 }
 
-/// Starts what tells secondaries of the zone's serial number.
+/// Starts the tasks that notify secondaries of the zone's serial number.
 fn tell(
     settings: &Settings,
     transfers: &Transfers,
@@ -312,7 +312,7 @@ fn checks(settings: &Settings) -> Checks {
     }
 }
 
-/// What knows where clients are, if a database is named.
+/// Opens the geographic database, if one is configured.
 fn locate(settings: &Settings) -> Result<Option<Box<dyn Locate>>, Error> {
     let file = settings.geo.database.as_deref();
     let database = file.map(GeoDatabase::open).transpose()?;

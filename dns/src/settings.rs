@@ -34,29 +34,29 @@ use crate::policy::WhenAllDead;
 pub struct Settings {
     /// This server's own name in the network, under which it joins.
     pub server: String,
-    /// Where the state and the server's identity are kept.
+    /// The directory of the state and of the server's identity.
     pub data_dir: PathBuf,
-    /// Addresses that are listened on, UDP and TCP on each. The first is the one told to others.
+    /// The listening addresses, UDP and TCP on each. The first is the one announced to others.
     pub listen: Vec<SocketAddr>,
-    /// Where health, metrics and `/lookup` are served.
+    /// The address of health, metrics and `/lookup`.
     pub admin: SocketAddr,
-    /// The log.
+    /// Logging.
     pub log: LogSettings,
-    /// The controllers, over the one connection.
+    /// The connection to the controllers.
     pub centre: CentreSettings,
     /// The zone.
     pub zone: ZoneSettings,
     /// The answers.
     pub answer: AnswerSettings,
-    /// What the server tells about itself.
+    /// The server's identification (version, name, revision) in answers.
     pub identity: IdentitySettings,
-    /// Cookies.
+    /// DNS cookies.
     pub cookie: CookieSettings,
     /// Limits on answers over UDP.
     pub limit: LimitSettings,
-    /// What is counted.
+    /// Metrics.
     pub metrics: MetricsSettings,
-    /// A sample of the questions.
+    /// The query log.
     pub query_log: QueryLogSettings,
     /// The UDP sockets.
     pub udp: UdpSettings,
@@ -64,17 +64,17 @@ pub struct Settings {
     pub tcp: TcpSettings,
     /// DNS over TLS and over HTTPS.
     pub encrypted: EncryptedSettings,
-    /// Handing the zone's fixed part on.
+    /// Transfers of the zone's fixed part.
     pub transfer: TransferSettings,
-    /// Keeping up with the centre.
+    /// Synchronization with the controllers.
     pub sync: SyncSettings,
-    /// Telling the controller who asks.
+    /// Demand reports to the controller.
     pub demand: DemandSettings,
-    /// Checks of the gateways.
+    /// Health checks of the gateways.
     pub health: HealthSettings,
-    /// Giving clients away from clusters with too much load.
+    /// Load shedding by overloaded clusters.
     pub shed: ShedSettings,
-    /// Where clients are.
+    /// Client locations.
     pub geo: GeoSettings,
 }
 
@@ -111,17 +111,17 @@ impl Default for Settings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ZoneSettings {
-    /// Its name.
+    /// The zone's name.
     pub name: HostName,
     /// Its name servers, the primary first. Empty: `ns1.` and the zone's name, at the first listening address.
     pub servers: Vec<NameServer>,
-    /// The mailbox of whoever is responsible, as a host name. Absent: `hostmaster.` and the zone's name.
+    /// The mailbox of the responsible person, as a host name. Absent: `hostmaster.` and the zone's name.
     pub contact: Option<HostName>,
-    /// Time to live of SOA, NS and name servers' addresses.
+    /// The time to live of SOA, NS and the name servers' addresses.
     pub ttl: DurationMs,
-    /// For how long a negative answer may be cached.
+    /// How long a negative answer may be cached.
     pub negative_ttl: DurationMs,
-    /// What is added to the zone's serial number, which otherwise follows the controller's revisions alone.
+    /// An offset to the zone's serial number, which otherwise follows the controller's revisions alone.
     pub serial: u32,
     /// SOA refresh.
     pub refresh: DurationMs,
@@ -129,12 +129,12 @@ pub struct ZoneSettings {
     pub retry: DurationMs,
     /// SOA expire.
     pub expire: DurationMs,
-    /// What HTTPS queries for apps are answered with; absent: that there is no such record.
+    /// The HTTPS record of apps; absent: apps have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub app_service: Option<ServiceSettings>,
     /// The operator's own records.
     pub records: Vec<RecordSettings>,
-    /// Whether the zone is signed, and how.
+    /// DNSSEC.
     pub dnssec: DnssecSettings,
 }
 
@@ -161,9 +161,9 @@ impl Default for ZoneSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NameServer {
-    /// Its name.
+    /// The name server's host name.
     pub name: HostName,
-    /// Its addresses; needed if its name lies in the zone.
+    /// Its addresses; required if its name is in the zone.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
 }
@@ -172,17 +172,17 @@ pub struct NameServer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AnswerSettings {
-    /// Addresses of one answer.
+    /// The most addresses in one answer.
     pub max_addresses: usize,
-    /// What is answered while no cluster passes its health checks.
+    /// The answer while no cluster passes its health checks.
     pub when_all_dead: WhenAllDead,
-    /// The largest answer over UDP, in bytes, whatever the asker takes.
+    /// The largest answer over UDP, in bytes, whatever the client accepts.
     pub udp_size: u16,
 }
 
 impl Default for AnswerSettings {
     fn default() -> Self {
-        // 1232 bytes pass every IPv6 path unfragmented: 1280 less the headers of IPv6 and UDP.
+        // 1232 bytes fit every IPv6 path without fragmentation: 1280 minus the headers of IPv6 and UDP.
         Self {
             max_addresses: 16,
             when_all_dead: WhenAllDead::ServeAll,
@@ -191,11 +191,11 @@ impl Default for AnswerSettings {
     }
 }
 
-/// What is counted.
+/// Metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricsSettings {
-    /// Apps whose answers have a series of their own; those of all others are counted in one.
+    /// The number of apps whose answers have a series of their own; all others are counted in one.
     pub apps: usize,
 }
 
@@ -209,9 +209,9 @@ impl Default for MetricsSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UdpSettings {
-    /// Sockets for each address, between which the kernel shares the queries. 0: one for each core.
+    /// The number of sockets per address, among which the kernel distributes the queries. 0: one per core.
     pub sockets: usize,
-    /// Bytes of queries that the kernel keeps for each socket. The kernel has a limit of its own.
+    /// The kernel's receive buffer of each socket, in bytes. The kernel has a limit of its own.
     pub receive_buffer: ByteSize,
 }
 
@@ -228,14 +228,14 @@ impl Default for UdpSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TcpSettings {
-    /// Connections at once on each address.
+    /// The most concurrent connections per address.
     pub connections: usize,
-    /// Connections at once from one client.
+    /// The most concurrent connections of one client.
     pub per_client: usize,
-    /// How long a whole message may take to arrive, or an answer to be taken. While three quarters of the connections are in use it is
-    /// a tenth of this.
+    /// How long a whole message may take to arrive, or an answer to be accepted. A tenth of this while three quarters of the connections are
+    /// in use.
     pub idle: DurationMs,
-    /// The longest request that is read; a longer one ends its connection.
+    /// The longest request that is read; a longer one closes its connection.
     pub request: ByteSize,
 }
 
@@ -250,13 +250,13 @@ impl Default for TcpSettings {
     }
 }
 
-/// Keeping up with the centre.
+/// Synchronization with the controllers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SyncSettings {
-    /// How long changes are gathered before they are answered.
+    /// How long changes are collected before they take effect in answers.
     pub coalesce: DurationMs,
-    /// How long changes are gathered before they are written to disk.
+    /// How long changes are collected before they are written to disk.
     pub save_after: DurationMs,
 }
 
@@ -269,19 +269,19 @@ impl Default for SyncSettings {
     }
 }
 
-/// Telling the controller who asks.
+/// Demand reports: which clients ask for which apps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DemandSettings {
-    /// Pause between two reports.
+    /// The pause between two reports.
     pub interval: DurationMs,
-    /// Pairs of app and client prefix that are counted, and that one thread counts between two looks.
+    /// The most pairs of app and client prefix that are counted, and that one thread counts between two collections.
     pub capacity: usize,
-    /// Pairs that are told in one report.
+    /// The most pairs in one report.
     pub told: usize,
-    /// New pairs that are told with their first question, in one report; of all others the second one is waited for.
+    /// The most new pairs in one report that are reported with their first question; all others are reported with their second one.
     pub fresh: usize,
-    /// New pairs a minute of which it is remembered that they asked once, ten bits for each, twice.
+    /// The number of new pairs per minute that are remembered to have asked once; takes ten bits each, twice.
     pub strangers: usize,
 }
 
@@ -297,28 +297,28 @@ impl Default for DemandSettings {
     }
 }
 
-/// Checks of the gateways.
+/// Health checks of the gateways.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HealthSettings {
-    /// From the beginning of one check to the beginning of the next, up to a tenth less.
+    /// The time from the beginning of one check to the beginning of the next, minus up to a tenth.
     pub interval: DurationMs,
-    /// How long a check may take. A dead gateway has left the answers after one interval and `fall` time-outs.
+    /// The timeout of a check. A dead gateway has left the answers after one interval and `fall` timeouts.
     pub timeout: DurationMs,
-    /// Failures in a row until a gateway leaves the answers.
+    /// The number of consecutive failures after which a gateway leaves the answers.
     pub fall: u32,
-    /// Successes in a row until it returns.
+    /// The number of consecutive successes after which it returns.
     pub rise: u32,
-    /// Checks under way at once.
+    /// The most checks that run at once.
     pub concurrency: usize,
-    /// What gateways are asked for their health over.
+    /// The protocol of health checks.
     pub scheme: Scheme,
-    /// A file with the certificates of the authorities that are believed over HTTPS (PEM). Absent: those of the web.
+    /// A file with the certificates of the authorities that are trusted over HTTPS (PEM). Absent: the public authorities.
     pub ca_file: Option<PathBuf>,
 }
 
 impl HealthSettings {
-    /// When gateways are checked, and how many checks change what is thought of one.
+    /// The timing and the thresholds of the checks.
     #[must_use]
     pub const fn pace(&self) -> Pace {
         Pace {
@@ -346,19 +346,19 @@ impl Default for HealthSettings {
     }
 }
 
-/// Giving clients away from clusters with too much load, as their gateways tell it: 1 is as much as they can carry.
+/// Load shedding by overloaded clusters. Gateways report their load; 1 is as much as they can carry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ShedSettings {
-    /// Whether it is done.
+    /// Whether load is shed.
     pub enabled: bool,
-    /// The load above which a cluster gives clients away.
+    /// The load above which a cluster sends clients elsewhere.
     pub above: f64,
     /// The load below which it takes them back.
     pub below: f64,
-    /// The part of its clients by which that grows in a second, at twice the load at which it begins.
+    /// How much the share of its clients grows per second, at twice the load `above` or more.
     pub speed: f64,
-    /// The largest part that is given away.
+    /// The largest share that is sent elsewhere.
     pub most: f64,
 }
 
@@ -374,11 +374,11 @@ impl Default for ShedSettings {
     }
 }
 
-/// Where clients are.
+/// Client locations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GeoSettings {
-    /// A database in MaxMind DB format, for clients that the network's own list of locations lacks.
+    /// A database in MaxMind DB format, for clients that the network's own latency map does not locate.
     pub database: Option<PathBuf>,
 }
 

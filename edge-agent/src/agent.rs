@@ -1,4 +1,4 @@
-//! The agent as a whole: started from settings, connected to the centre, stopped without losing a call.
+//! The agent as a whole: starts from settings, connects to the controllers, stops without losing a call.
 
 mod apps;
 mod centre;
@@ -50,10 +50,10 @@ use crate::workflows::{RunChanges, StageClient, StageServer, StageServerParts, T
 use centre::{connect, own_key, own_key_file};
 use containers::Containers;
 
-/// The condition of readiness that fails once the agent stops.
+/// The readiness condition that fails once the agent is stopping.
 const CONDITION_ACCEPTING: &str = "accepting";
-/// What to change when another program has the port. The agent listens there where the configuration says nothing of it, too, so that two agents of
-/// one machine meet there: the name of the setting alone would tell little.
+/// The setting that an error names when another program has the port. The agent listens on this port even where it is not configured, so two
+/// agents on one machine collide there: the bare name of the setting would not explain that.
 const CONTROLLERS_LISTEN: &str =
     "workflows.listen, the port for controllers, of which each agent on a machine needs its own";
 
@@ -68,9 +68,9 @@ pub struct Agent {
     draining: Arc<AtomicBool>,
     changed: Arc<Notify>,
     drain: Duration,
-    /// Ends everything but the gateway.
+    /// Cancelled to end every task; the gateway is stopped separately.
     stop: CancellationToken,
-    /// Ends the connection to controllers, and what is told over it.
+    /// Cancelled to end the connection to controllers and the reports sent over it.
     centre_stop: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
     usage: Spool,
@@ -80,16 +80,16 @@ pub struct Agent {
     _machine: Machine,
 }
 
-/// How this node is reached over its listener for certificates.
+/// How other machines reach this node's mutual-TLS listener.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ways {
-    /// By gateways of other clusters.
+    /// The address for gateways of other clusters, if this node takes their stage calls.
     stage_calls: Option<SocketAddr>,
-    /// By controllers.
+    /// The port for controllers, if the node has certificates.
     controller_port: Option<u16>,
 }
 
-/// What the parts of one agent share.
+/// State shared by the parts of one agent.
 struct Shared {
     settings: Settings,
     centre: SharedCentre,
@@ -117,7 +117,7 @@ struct Shared {
 }
 
 impl Agent {
-    /// Starts an agent; returns when it listens. Must be called on a tokio runtime.
+    /// Starts an agent; returns once it listens. Must be called on a tokio runtime.
     ///
     /// # Errors
     /// When a setting is not valid, an address is taken, or the data directory cannot be used.
@@ -128,8 +128,8 @@ impl Agent {
         })
     }
 
-    /// As [`Agent::start`], on an engine that several agents of this process may share, so that they compile each component only once;
-    /// and with a connection, and with what runs container images on this node, where these are not for the settings to say.
+    /// Like [`Agent::start`], but with an engine that several agents of this process may share, so that they compile each component only once;
+    /// optionally also with a connection to controllers and a container runtime instead of those that the settings describe.
     ///
     /// # Errors
     /// As [`Agent::start`].
@@ -161,7 +161,7 @@ impl Agent {
             warn!("{warning}");
         }
         let stop = shared.stop.clone();
-        // Whatever was started ends again if a later step fails.
+        // If a later step fails, the guard stops everything started so far.
         let guard = stop.clone().drop_guard();
         let (containers, mut tasks) = Box::pin(shared.start_containers(runtime)).await?;
         let instances = containers.as_ref().map(|all| all.instances.clone());
@@ -250,37 +250,37 @@ impl Agent {
         &self.node
     }
 
-    /// The node's part of its cluster, if it takes part.
+    /// This node's handle on its cluster; `None` if it does not take part in one.
     #[must_use]
     pub fn peers(&self) -> Option<&Peers> {
         self.containers.as_ref()?.peers.as_ref()
     }
 
-    /// Where clients are served.
+    /// The address at which clients are served.
     #[must_use]
     pub const fn gateway_address(&self) -> SocketAddr {
         self.gateway.address()
     }
 
-    /// Where clients are served with TLS, if they are.
+    /// The address at which clients are served with TLS, if there is one.
     #[must_use]
     pub fn secure_address(&self) -> Option<SocketAddr> {
         self.gateway.secure_address()
     }
 
-    /// Where gateways of other clusters call stages, if this node takes such calls.
+    /// The address at which gateways of other clusters call stages, if this node takes such calls.
     #[must_use]
     pub const fn stage_address(&self) -> Option<SocketAddr> {
         self.ways.stage_calls
     }
 
-    /// The port at which controllers ask this node, if it has certificates to know them by.
+    /// The port at which controllers send requests to this node; `None` if it has no certificates to authenticate them.
     #[must_use]
     pub const fn controller_port(&self) -> Option<u16> {
         self.ways.controller_port
     }
 
-    /// Where health and metrics are served.
+    /// The address of the health and metrics endpoints.
     #[must_use]
     pub const fn admin_address(&self) -> SocketAddr {
         self.admin.address()
@@ -292,13 +292,14 @@ impl Agent {
         &self.readiness
     }
 
-    /// Ends the connection to controllers, and what is told over it; calls are served on. For a process that ends together with its controllers, so that
-    /// their end is not told as an outage.
+    /// Ends the connection to controllers and the reports over it; calls are still served. For a process that stops together with its
+    /// controllers, so that their end is not logged as an outage.
     pub fn disconnect(&self) {
         self.centre_stop.cancel();
     }
 
-    /// Stops: tells that it drains, goes on accepting for a moment, lets running calls end, then ends everything else.
+    /// Stops the agent: reports that it is draining, keeps accepting calls for the drain time, lets running calls end, then stops everything
+    /// else.
     pub fn stop(self) -> BoxedFuture<()> {
         Box::pin(self.end())
     }
@@ -328,7 +329,7 @@ impl Agent {
                 warn!(%failure, "a task of the agent ended badly");
             }
         }
-        // All calls have ended, so no record comes any more.
+        // All calls have ended, so no further usage record arrives.
         let usage = self.usage.clone();
         if let Err(failure) = tokio::task::spawn_blocking(move || usage.close()).await {
             warn!(%failure, "the usage spool was not closed; the next start mends it");
@@ -424,7 +425,7 @@ impl Shared {
         }))
     }
 
-    /// Exports spans, if there is a collector.
+    /// Starts the export of spans, if a collector is configured.
     fn export_traces(&mut self) -> Result<Option<JoinHandle<()>>, Error> {
         let settings = &self.settings.traces;
         let Some(url) = settings.endpoint()? else {
@@ -465,7 +466,7 @@ impl Shared {
         ))
     }
 
-    /// Listens to controllers and to gateways of other clusters.
+    /// Starts the server for requests of controllers and gateways of other clusters, if there is a listener for it.
     fn take_stage_calls(
         &self,
         gateway: &Arc<Gateway>,
@@ -489,7 +490,7 @@ impl Shared {
         StageServer::start(parts, listener, self.stop.clone()).map(Some)
     }
 
-    /// How that listener is reached.
+    /// How the stage server is reached by gateways and controllers.
     fn ways(&self, server: Option<&StageServer>) -> Ways {
         let Some(server) = server else {
             return Ways::default();
@@ -502,7 +503,7 @@ impl Shared {
         }
     }
 
-    /// How loaded the node is, for DNS servers: calls that run or wait, for each that can run at once.
+    /// The node's load, for DNS servers: the number of running and waiting calls divided by the number that can run at once.
     fn load(&self) -> Load {
         let (ledger, waiting) = (
             Arc::clone(self.admission.ledger()),
@@ -514,7 +515,7 @@ impl Shared {
         }))
     }
 
-    /// Why the node takes no calls now, for DNS servers and whoever looks: there is no account to be kept of any.
+    /// Why the node refuses calls now, for DNS servers and operators: the usage spool cannot record them.
     fn refuses(&self) -> Refuses {
         let spool = self.usage.clone();
         Refuses {

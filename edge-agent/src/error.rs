@@ -1,4 +1,4 @@
-//! What can go wrong in an agent outside of a call.
+//! Errors of the agent that do not belong to a call.
 
 use std::path::PathBuf;
 
@@ -11,21 +11,21 @@ pub enum Error {
     /// A setting is not valid.
     #[error("configuration: {0}")]
     Settings(String),
-    /// A part shared by all processes failed.
+    /// A component shared by all processes failed.
     #[error(transparent)]
     Service(#[from] fdn_service::ServiceError),
-    /// The engine that runs functions could not be made.
+    /// The engine that runs functions could not be created.
     #[error(transparent)]
     Engine(#[from] fdn_runtime::EngineError),
     /// The connection to controllers cannot be kept.
     #[error("the connection to controllers")]
     Link(#[from] fdn_link::LinkError),
-    /// The listener of the gateway or the admin listener failed.
+    /// A listener failed, or the async runtime or the signal handler could not be set up.
     #[error("the {what} listener failed")]
     Listener {
         /// Which one.
         what: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -34,14 +34,14 @@ pub enum Error {
     Data {
         /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
     /// The usage spool cannot be used.
     #[error("the usage spool")]
     Usage(#[from] fdn_spool::SpoolError),
-    /// the allocation table of devices cannot be used.
+    /// The allocation table of devices cannot be used.
     #[error("the allocation table of GPU devices")]
     Devices(#[from] fdn_devices::BindError),
     /// The engine that runs containers cannot be used.
@@ -77,19 +77,19 @@ impl Coded for Error {
     }
 }
 
-/// Why an app cannot be made ready; told to the controller as the reason of its phase, and tried again with a pause.
+/// Why an app cannot be made ready; reported to the controller as the reason of the app's phase. The attempt is repeated after a pause.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrepareError {
-    /// The controller could not be reached, or broke off.
+    /// The controller could not be reached, or the transfer broke off.
     #[error("the artifact {digest} could not be fetched from the controller: {reason}")]
     Fetch {
         /// The artifact.
         digest: Digest,
-        /// What was seen.
+        /// What was observed.
         reason: String,
     },
-    /// The controller answered with something else than the artifact.
+    /// The controller answered with something other than the artifact.
     #[error("the controller answered status {status} for artifact {digest}")]
     Answer {
         /// The artifact.
@@ -97,25 +97,25 @@ pub enum PrepareError {
         /// The HTTP status.
         status: u16,
     },
-    /// The bytes are not the artifact.
+    /// The bytes do not match the artifact.
     #[error("the bytes fetched for artifact {digest} do not match: {reason}")]
     Corrupt {
         /// The artifact.
         digest: Digest,
-        /// What does not fit.
+        /// What does not match.
         reason: String,
     },
-    /// What the deployed apps need does not fit into the cache.
+    /// The artifacts of the deployed apps do not fit into the cache.
     #[error(
         "the artifact cache is full: {wanted} more are needed, {needed} of {limit} are held by deployed apps; \
          raise cache.size or delete apps"
     )]
     CacheFull {
-        /// How much is wanted.
+        /// How much more is needed.
         wanted: ByteSize,
-        /// How much deployed apps need already.
+        /// How much the deployed apps hold already.
         needed: ByteSize,
-        /// The bound.
+        /// The size limit of the cache.
         limit: ByteSize,
     },
     /// A file of the cache cannot be read or written.
@@ -123,7 +123,7 @@ pub enum PrepareError {
     Disk {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The component cannot be compiled.
@@ -135,13 +135,13 @@ pub enum PrepareError {
     /// The image cannot be used by this node's container engine.
     #[error(transparent)]
     Image(#[from] fdn_instances::StartError),
-    /// The password of a registry cannot be read.
+    /// The password of a registry cannot be read: the registry, and why.
     #[error("the password of the registry {0} (apps.registries): {1}")]
     Registry(String, String),
     /// The desired state cannot be run by this agent.
     #[error("the desired state cannot be run: {0}")]
     Spec(String),
-    /// No device can ever give what the function asks for.
+    /// No device, here or in the cluster, can ever satisfy the function's request.
     #[error(
         "neither this node nor another one of its cluster has the devices that [gpu] of the manifest asks for: {0}; \
          let a node join that has them, or change [gpu]"
@@ -152,7 +152,7 @@ pub enum PrepareError {
         "the secret {0} cannot be opened: this node's key for secrets (state/seal.key) was replaced"
     )]
     Secret(String),
-    /// We have a bug.
+    /// A bug of the agent.
     #[error("preparing the app failed: {0}")]
     Internal(String),
 }

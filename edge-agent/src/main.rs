@@ -1,4 +1,4 @@
-//! `fdn-edge-agent`: one node of the network as a process of its own.
+//! `fdn-edge-agent`: the process that runs one node of the network.
 //!
 //! Exit codes: 0 after an orderly stop, 2 when the configuration is not valid, 1 for anything else.
 
@@ -124,7 +124,7 @@ fn run(arguments: &RunArguments) -> Result<(), Error> {
     runtime()?.block_on(serve(settings))
 }
 
-/// Configuration, environment and flags.
+/// Loads the settings from the configuration file, the environment and the flags, and checks them.
 fn settings(arguments: &RunArguments) -> Result<Settings, Error> {
     let node = arguments
         .node

@@ -1,6 +1,8 @@
-//! What a node tells the controller: how it is (every few seconds, and at once when an app's phase changes) and how far its clients are.
+//! Reports of a node to the controller: its status (every few seconds, and at once when an app's phase changes), round-trip times to its clients
+//! and to other clusters, and the progress of workflow runs.
 //!
-//! Reports are fire and forget: one at a time, each given up after a while, so that a centre that is away costs nothing but the report.
+//! Each kind of report has its own task, which sends one at a time and gives up after `SEND_TIMEOUT`, so that unreachable controllers cost
+//! nothing but the report. Only reports of workflow runs are kept and sent again.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -39,14 +41,14 @@ mod silence;
 
 pub use silence::Silence;
 
-/// The longest a report may take.
+/// The timeout for sending a report.
 const SEND_TIMEOUT: Duration = Duration::from_secs(2);
-/// The least time between two statuses, so that a burst of deployments is a few reports.
+/// The minimum time between two statuses, so that a burst of deployments causes few reports.
 const STATUS_GAP: Duration = Duration::from_millis(100);
-/// Bytes of the reason why an app is degraded.
+/// The maximum length, in bytes, of the reason why an app is degraded.
 const DEGRADED_MAX: usize = 4096;
 
-/// What does not change while the agent runs.
+/// The properties of a node that do not change while the agent runs.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The node.
@@ -55,63 +57,63 @@ pub struct Identity {
     pub cluster: ClusterId,
     /// Its region.
     pub region: RegionName,
-    /// Where it is.
+    /// Its geographic location.
     pub location: GeoPoint,
-    /// Where clients reach it.
+    /// The address at which clients reach it.
     pub gateway: SocketAddr,
-    /// Where operators reach it.
+    /// The address at which operators reach it.
     pub admin: SocketAddr,
-    /// Where gateways of other clusters call stages of workflows, if it takes such calls.
+    /// The address at which gateways of other clusters call stages of workflows, if it takes such calls.
     pub stage_calls: Option<SocketAddr>,
-    /// The port at which controllers ask, if it listens to them.
+    /// The port at which controllers send requests, if it listens for them.
     pub controller_port: Option<u16>,
-    /// How many clients its gateway is to have beside the others of its cluster.
+    /// The weight of its gateway: its share of clients relative to the other gateways of its cluster.
     pub weight: GatewayWeight,
-    /// Its speed.
+    /// Its speed, relative to a node of speed 1.
     pub speed: f64,
-    /// What it has.
+    /// Its capacity.
     pub capacity: Resources,
-    /// This start of the agent.
+    /// The id of this start of the agent.
     pub boot: MessageId,
-    /// What it runs functions in.
+    /// The runtimes in which it can run functions.
     pub runtimes: BTreeSet<NodeRuntime>,
 }
 
-/// Sends reports.
+/// Sends reports to the controllers.
 pub struct Reporter {
-    /// Who reports.
+    /// The node that reports.
     pub identity: Identity,
-    /// How often.
+    /// The intervals and limits of reports.
     pub settings: ReportSettings,
-    /// Where to.
+    /// The connection to the controllers.
     pub centre: SharedCentre,
     /// The apps.
     pub apps: Apps,
-    /// The slots.
+    /// Admission, whose ledger knows places and free memory.
     pub admission: Arc<Admission>,
-    /// The instances.
+    /// The WebAssembly engine.
     pub engine: Engine,
     /// GPU devices.
     pub devices: Devices,
-    /// Where reports are counted.
+    /// The agent's counters, those of reports among them.
     pub metrics: Metrics,
-    /// Round-trip times.
+    /// Measured round-trip times to clients.
     pub rtt: Arc<RttTable>,
-    /// How far other clusters are.
+    /// The measured distance to other clusters.
     pub nearness: Arc<Nearness>,
-    /// Runs of workflows.
+    /// Changes of workflow runs that are not reported yet.
     pub run_changes: Arc<RunChanges>,
     /// Whether the node is stopping.
     pub draining: Arc<AtomicBool>,
-    /// What operators said of the node.
+    /// What operators decided about the node.
     pub fleet: Arc<Fleet>,
-    /// The node's part of its cluster.
+    /// The node's handle on its cluster, if it takes part in one.
     pub peers: Option<Peers>,
-    /// Rung when a status should be sent at once.
+    /// Notified when a status should be sent at once.
     pub changed: Arc<Notify>,
-    /// Counts statuses.
+    /// The sequence number of the next status.
     pub sequence: AtomicU64,
-    /// Whether reports are taken, and what was said of it.
+    /// Whether reports are being accepted, and whether their loss was logged.
     pub silence: Silence,
 }
 
@@ -132,7 +134,7 @@ impl Reporter {
         }
     }
 
-    /// Sends round-trip times until `stop` is cancelled.
+    /// Sends the round-trip times to clients until `stop` is cancelled.
     pub async fn run_rtt(self: Arc<Self>, stop: CancellationToken) {
         let mut ticks = interval(self.settings.rtt_interval.as_duration());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -148,7 +150,7 @@ impl Reporter {
         }
     }
 
-    /// Measures the links to other clusters and tells them, until `stop` is cancelled.
+    /// Measures the links to other clusters and reports them, until `stop` is cancelled.
     pub async fn run_links(self: Arc<Self>, stop: CancellationToken) {
         if self.settings.links == 0 {
             return;
@@ -191,14 +193,14 @@ impl Reporter {
         })
     }
 
-    /// Tells how runs of workflows go on, until `stop` is cancelled.
+    /// Reports the progress of workflow runs, until `stop` is cancelled.
     pub async fn run_runs(self: Arc<Self>, stop: CancellationToken) {
         let mut ticks = interval(self.settings.run_interval.as_duration());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stopping = false;
         while !stopping {
             stopping = tokio::select! {
-                // How the last ones ended is still told.
+                // One more pass: how the last runs ended is still reported.
                 () = stop.cancelled() => true,
                 _ = ticks.tick() => false,
             };
@@ -213,7 +215,7 @@ impl Reporter {
         }
     }
 
-    /// Sends a message; whether a controller took it.
+    /// Sends a message; returns whether a controller accepted it.
     async fn send(&self, message: Message) -> bool {
         let kind = message.kind();
         let failure = match report(&*self.centre, message, SEND_TIMEOUT).await {
@@ -277,7 +279,7 @@ impl Reporter {
         }
     }
 
-    /// Calls that wait for a slot or for their app.
+    /// The number of calls that wait for a slot or for their app.
     fn waiting(&self) -> u32 {
         let waiting = self.metrics.waiting.get() + self.metrics.held.get();
         u32::try_from(waiting).unwrap_or(0)
@@ -328,7 +330,7 @@ fn app_observed(app: &Observed) -> AppObserved {
     }
 }
 
-/// What callers of an app saw, with the cold starts of all its functions.
+/// The figures of an app as its callers saw them, plus the cold starts of all its functions.
 fn figures(app: &Observed) -> Tally {
     let mut tally = app.metrics.tally();
     if let Some(staged) = &app.staged {
@@ -342,7 +344,7 @@ fn figures(app: &Observed) -> Tally {
     tally
 }
 
-/// What is wrong with the instances of an app, in words, with the end of what they wrote.
+/// Describes what is wrong with the instances of an app, followed by the end of their output.
 fn told(degradation: Degradation) -> String {
     let mut text = degradation.reason;
     if degradation.times > 1 {
@@ -361,14 +363,14 @@ fn told(degradation: Degradation) -> String {
     text
 }
 
-/// Calls that run, in sandboxes and in instances.
+/// The number of running calls, in sandboxes and in instances.
 fn running(apps: &[Observed]) -> u32 {
     let calls = apps.iter().flat_map(Observed::counted);
     calls.map(|metrics| metrics.busy_now()).sum()
 }
 
-/// What is left: memory beside what calls, idle sandboxes and instances hold, CPU beside what instances hold and calls in sandboxes are
-/// expected to keep busy.
+/// The free resources: memory that calls, idle sandboxes and instances do not hold, and CPU that instances do not hold and running calls in
+/// sandboxes are not expected to use.
 fn free(ledger: &Ledger, apps: &[Observed]) -> Resources {
     let mut free = ledger.capacity();
     free.memory_mib = free.memory_mib.saturating_sub(ledger.held());
@@ -386,7 +388,7 @@ fn free(ledger: &Ledger, apps: &[Observed]) -> Resources {
     free
 }
 
-/// Expected work of the calls that run or wait, at speed 1: what they take here, times how fast here is.
+/// The expected work of the calls that run or wait, normalized to speed 1: their expected time on this node, times its speed.
 fn queued_work(speed: f64, apps: &[Observed]) -> Millis {
     apps.iter().fold(Millis::ZERO, |sum, app| {
         let versions = app.versions().map(|deployed| {

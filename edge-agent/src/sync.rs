@@ -1,5 +1,5 @@
-//! How desired state comes to the node: what its feed tells is taken in as it comes. The rule is "newer wins" ([`crate::apps::state`]), so nothing that
-//! is told twice or late does harm.
+//! Applies the desired state from the controllers' feed to the node. The rule is "newer wins" ([`crate::apps::state`]), so a message that arrives
+//! twice or late does no harm.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,28 +21,28 @@ use crate::apps::{Apps, Stopped};
 use crate::fleet::{Fleet, Work};
 use crate::metrics::Metrics;
 
-/// What takes in what is told.
+/// Applies what the feed delivers.
 pub struct Sync {
-    /// Who takes the apps in.
+    /// Takes the desired state of apps.
     pub apps: Apps,
-    /// Who takes in what operators said.
+    /// Takes what operators decided about nodes.
     pub fleet: Arc<Fleet>,
-    /// This node's own key: secrets are sealed with it before they are kept.
+    /// This node's own key: secrets are sealed with it before they are stored.
     pub key: SealKey,
     /// The file of that key.
     pub key_file: PathBuf,
-    /// The pause before what could not be kept is asked for again, which doubles, and the longest.
+    /// The back-off before the feed is asked again for what could not be stored: the first pause, which doubles, and the longest.
     pub retry: (Duration, Duration),
-    /// Tells whether a controller is connected.
+    /// The metrics, which show whether a controller is connected.
     pub metrics: Metrics,
 }
 
-/// What became of something that was told.
+/// Whether a message could be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kept {
-    /// It counts.
+    /// It is stored, or needs no storing.
     Yes,
-    /// It could not be kept, and must come again.
+    /// It could not be stored, and must be sent again.
     No,
 }
 
@@ -56,9 +56,9 @@ impl Kept {
 }
 
 impl Sync {
-    /// Takes in what is told until `stop` is cancelled, or nothing comes any more.
+    /// Applies messages until `stop` is cancelled or the feed ends.
     pub async fn run(self, mut feed: Feed, stop: CancellationToken) {
-        // It may have heard of its removal before it was stopped.
+        // The node may have learnt of its removal before it was stopped.
         if self.is_removed() && self.forget().await.is_err() {
             return;
         }
@@ -67,14 +67,14 @@ impl Sync {
             let told = tokio::select! {
                 () = stop.cancelled() => return,
                 changed = feed.connected.changed() => {
-                    // The sender lives as long as the connection is kept.
+                    // The sender lives as long as the connection is maintained.
                     if changed.is_err() { return }
                     let connected = *feed.connected.borrow_and_update();
                     self.metrics.controller_up.set(i64::from(connected));
                     continue;
                 }
                 () = until(ask_at) => {
-                    // All of it: what was told meanwhile is not told twice otherwise.
+                    // Asks for everything: the feed would not repeat what it has sent meanwhile.
                     ask_at = None;
                     feed.again.notify_one();
                     continue;
@@ -117,7 +117,7 @@ impl Sync {
             }
             Told::At(_) => Ok(Kept::Yes),
             Told::Removed => {
-                // It is told so at each try to connect: nothing has to come again.
+                // Repeated by the controller at each attempt to connect, so nothing must be sent again.
                 self.in_background(|fleet| fleet.removed()).await;
                 self.forget().await?;
                 Ok(Kept::Yes)
@@ -147,7 +147,7 @@ impl Sync {
         if self.is_removed() {
             self.forget().await?;
         } else if apps == Kept::Yes {
-            // An app that is missing in a snapshot is gone, so it counts whole or not at all.
+            // An app that is missing from a snapshot is deleted, so a snapshot is applied completely or not at all.
             self.apps.snapshot(snapshot).await?;
         }
         Ok(fleet.and(apps))
@@ -157,8 +157,8 @@ impl Sync {
         self.fleet.view().work() == Work::Removed
     }
 
-    /// Forgets what a node of the network holds: its apps, their secrets, and the key that opens these on disk. Sealed copies that are left, such as a
-    /// file that could not be read, are worth nothing then; a start makes another key.
+    /// Deletes what a node of the network holds: its apps, their secrets, and the key that opens these on disk. Sealed copies that remain, such
+    /// as an unreadable file, are worthless then; the next start creates another key.
     async fn forget(&self) -> Result<(), Stopped> {
         self.apps.removed().await?;
         match tokio::fs::remove_file(&self.key_file).await {
@@ -170,7 +170,7 @@ impl Sync {
         Ok(())
     }
 
-    /// An app with its secrets as they are kept; nothing if they cannot be sealed.
+    /// The app with its secrets sealed by this node's key; `None` if they cannot be sealed.
     fn sealed(&self, frame: AppFrame) -> Option<AppDesired> {
         let AppFrame {
             mut desired,
@@ -189,7 +189,7 @@ impl Sync {
         Some(desired)
     }
 
-    /// Takes in what operators said.
+    /// Applies what operators decided about nodes.
     async fn take_fleet(&self, desired: FleetDesired) -> Kept {
         self.in_background(move |fleet| fleet.apply(desired).map(drop))
             .await
@@ -211,7 +211,7 @@ impl Sync {
     }
 }
 
-/// Ends at this time, or never.
+/// Completes at this time, or never if there is none.
 async fn until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
@@ -232,7 +232,7 @@ fn seal(
 }
 
 fn not_for_nodes(frame: &Frame) {
-    // Not the frame itself: it may be large.
+    // Not the frame itself, which may be large.
     let what = std::mem::discriminant(frame);
     warn!(?what, "the feed told what is not for nodes");
 }

@@ -1,4 +1,4 @@
-//! Asking the centre, with bounds on what is read.
+//! Requests to the controllers, with limits on time and on the size of answers.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use serde::de::DeserializeOwned;
 
 use crate::{Body, Centre, LinkError};
 
-/// The longest answer that is read, but for artifacts.
+/// The longest answer that is read, in bytes; does not apply to artifacts.
 const ANSWER_MAX: usize = 4 << 20;
-/// Bytes of an answer that is no problem document which are repeated.
+/// How many bytes of an error answer are quoted if it is not a problem document.
 const SAID_MAX: usize = 200;
 
-/// Reads an answer's body, of at most `limit` bytes.
+/// Reads the body of an answer, of at most `limit` bytes.
 ///
 /// # Errors
 /// When it is longer, or the connection breaks.
@@ -53,7 +53,7 @@ async fn post<Q: Serialize + Sync>(
     centre.ask(request).await
 }
 
-/// What an answer that is no success says.
+/// The error that an unsuccessful answer describes.
 pub(crate) async fn refusal(answer: Response<Body>) -> LinkError {
     let status = answer.status().as_u16();
     let bytes = read_body(answer.into_body(), ANSWER_MAX).await;
@@ -73,10 +73,10 @@ pub(crate) async fn refusal(answer: Response<Body>) -> LinkError {
     }
 }
 
-/// Asks with a JSON body for a JSON answer, which may take as long as `limit`.
+/// Sends a JSON body and returns the JSON answer; the whole exchange may take `limit`.
 ///
 /// # Errors
-/// When there is none, or it is a refusal.
+/// When there is no answer, or it is a refusal.
 pub async fn ask_json<Q: Serialize + Sync, A: DeserializeOwned>(
     centre: &dyn Centre,
     path: &str,
@@ -95,10 +95,10 @@ pub async fn ask_json<Q: Serialize + Sync, A: DeserializeOwned>(
     answered.unwrap_or(Err(LinkError::Slow(limit)))
 }
 
-/// Reports something, which may take as long as `limit`.
+/// Sends one message as a report; the exchange may take `limit`.
 ///
 /// # Errors
-/// When it was not taken.
+/// When the controller did not accept it.
 pub async fn report(
     centre: &dyn Centre,
     message: Message,

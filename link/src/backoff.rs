@@ -1,10 +1,10 @@
-//! Pauses before another try, with jitter so that nodes do not come back in step: at once after a connection that was, doubling and bounded after tries in
-//! vain.
+//! Pauses before the next attempt to connect, with jitter so that nodes do not return in step: short after an established connection was lost,
+//! doubling up to a bound after failed attempts.
 
 use std::time::Duration;
 
-/// The pause after `failures` failures in a row (1 or more): `first` doubled each time, `max` at most, and of that between a half and
-/// the whole, by `jitter` from 0 to 1.
+/// The pause after `failures` failures in a row (1 or more): `first` doubled for each further failure, at most `max`, times a factor between
+/// a half and 1, chosen by `jitter` from 0 to 1.
 #[must_use]
 pub fn pause(failures: u32, first: Duration, max: Duration, jitter: f64) -> Duration {
     let doublings = failures.saturating_sub(1).min(30);
@@ -12,7 +12,8 @@ pub fn pause(failures: u32, first: Duration, max: Duration, jitter: f64) -> Dura
     full.mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0))
 }
 
-/// The pause before a machine goes to another controller when its own has died: `jitter`, from 0 to 1, of the time within which all its machines go.
+/// The pause before a machine moves to another controller after its own died: `jitter`, from 0 to 1, times `spread`, within which all
+/// its machines move.
 pub(crate) fn moment(spread: Duration, jitter: f64) -> Duration {
     spread.mul_f64(jitter.clamp(0.0, 1.0))
 }
@@ -32,9 +33,9 @@ mod tests {
             let tenth = (0..10).find(|tenth| at < spread / 10 * (tenth + 1));
             tenths[tenth.expect("within the spread") as usize] += 1;
         }
-        // None of the tenths has more than its part, but for what falls on an edge.
+        // Each tenth has its equal share, except for what falls on a boundary.
         assert!(tenths.iter().all(|n| n.abs_diff(100) <= 1), "{tenths:?}");
-        // Whatever is drawn, nobody waits longer.
+        // Whatever random number is drawn, no machine waits longer than the spread.
         assert_eq!(
             [moment(spread, -1.0), moment(spread, 9.0)],
             [Duration::ZERO, spread]

@@ -1,4 +1,4 @@
-//! Files that must be whole after a power loss: written beside the old one, flushed, and moved over it.
+//! Crash-safe file replacement: the new content is written to a file beside the old one, flushed, and renamed over it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::Write as _;
@@ -7,10 +7,10 @@ use std::path::Path;
 
 use fdn_service::ServiceError;
 
-/// Makes a folder, and those above it, for its owner only.
+/// Creates a folder and its missing parents, accessible to their owner only.
 ///
 /// # Errors
-/// When it cannot be made.
+/// When it cannot be created.
 pub fn folder(path: &Path) -> Result<(), ServiceError> {
     DirBuilder::new()
         .recursive(true)
@@ -19,18 +19,18 @@ pub fn folder(path: &Path) -> Result<(), ServiceError> {
         .map_err(|source| failed(path, source))
 }
 
-/// Replaces a file, which only its owner may then read.
+/// Replaces a file atomically; only its owner may read the new one.
 ///
 /// # Errors
-/// When the disk fails; what was there before is still there.
+/// When the disk fails; the previous content is then still in place.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), ServiceError> {
     write(path, bytes, 0o600).map_err(|source| failed(path, source))
 }
 
-/// Replaces a file that everybody may read.
+/// Replaces a file atomically; everybody may read the new one.
 ///
 /// # Errors
-/// As [`replace`].
+/// Like [`replace`].
 pub fn replace_public(path: &Path, bytes: &[u8]) -> Result<(), ServiceError> {
     write(path, bytes, 0o644).map_err(|source| failed(path, source))
 }
@@ -45,12 +45,12 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
         .truncate(true)
         .mode(mode)
         .open(fresh)?;
-    // A file left by a crash keeps its rights when it is opened again.
+    // A file left by a crash keeps its old permissions when it is opened again.
     file.set_permissions(Permissions::from_mode(mode))?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(fresh, path)?;
-    // The move itself is on disk only once the folder is.
+    // The rename itself is durable only once the folder is flushed.
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
         _ => Ok(()),

@@ -1,4 +1,4 @@
-//! Why the centre was not asked, or did not answer.
+//! Errors of the connection to a controller.
 
 use fdn_core::{Coded, ErrorCode, Problem};
 
@@ -12,32 +12,32 @@ pub enum LinkError {
     /// The connection broke, or could not be made.
     #[error("{0}")]
     Broken(String),
-    /// The controller says that this machine was removed.
+    /// The controller says that this machine was removed from the network.
     #[error("this machine was removed from the network: its certificate no longer counts")]
     Removed,
-    /// The answer took too long.
+    /// No answer came within the time limit.
     #[error("no answer within {0:?}")]
     Slow(std::time::Duration),
-    /// The controller answered with another status.
+    /// The controller answered with a status other than success.
     #[error("status {status}: {detail}")]
     Status {
-        /// The status.
+        /// The HTTP status.
         status: u16,
-        /// What it says.
+        /// The error text of the answer.
         detail: String,
-        /// The same with its code, if it is a controller's.
+        /// The problem document with its error code, if the answer is one.
         problem: Option<Box<Problem>>,
     },
-    /// The answer is longer than is read.
+    /// The answer exceeds the size limit.
     #[error("the answer is longer than {0} bytes")]
     TooLong(usize),
-    /// The answer cannot be understood.
+    /// The answer cannot be decoded.
     #[error("the answer cannot be understood: {0}")]
     Foreign(String),
-    /// A setting cannot be used.
+    /// A setting is not valid.
     #[error("configuration: {0}")]
     Settings(String),
-    /// Certificates cannot be used.
+    /// Certificates or other files cannot be used.
     #[error(transparent)]
     Service(#[from] fdn_service::ServiceError),
     /// A metric was registered twice.
@@ -46,7 +46,7 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// The status that the controller answered with, if it did.
+    /// The HTTP status of the controller's answer, if that is the error.
     #[must_use]
     pub const fn status(&self) -> Option<u16> {
         match self {

@@ -1,10 +1,10 @@
-//! A machine at the edge and the centre: one outgoing TLS connection to any controller.
+//! The link of an edge machine to the controllers: one outgoing TLS connection to any controller.
 //!
-//! [`Link::start`] keeps that connection: it goes from one controller to the next until one answers, hands out what the feed tells as [`Told`], and
-//! lets the machine's parts ask over the same connection ([`Centre::ask`]). Both sides show certificates of the network's authority: the controller is
-//! known by that, whatever its address, and everything that the machine says is judged by its own.
+//! [`Link::start`] maintains that connection: it tries one controller after another until one answers, passes on the feed as [`Told`], and
+//! lets the machine's components send requests over the same connection ([`Centre::ask`]). Both sides present certificates of the network's
+//! authority: the controller is authenticated by that, whatever its address, and the machine is authorized by its own.
 //!
-//! Nothing is kept for a controller that is away: whoever asks is told so at once, and says it again later.
+//! Nothing is queued while no controller is reachable: a request then fails at once, and its sender repeats it later.
 
 mod ask;
 mod backoff;
@@ -35,47 +35,47 @@ pub use settings::{CentreSettings, IdentityFiles};
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Whoever answers for the controllers.
+/// The controllers, as the recipients of requests.
 #[async_trait]
 pub trait Centre: Send + Sync + 'static {
-    /// Asks over the connection, with the path alone as the address; the answer's head, and its body as it comes.
+    /// Sends a request whose URI is only a path; returns the answer's head, and its body as a stream.
     ///
     /// # Errors
-    /// When there is no connection, or it broke.
+    /// When there is no connection, it breaks, or the answer takes too long.
     async fn ask(&self, request: Request<Bytes>) -> Result<Response<Body>, LinkError>;
 }
 
-/// The centre, as the parts of a machine share it.
+/// The controllers' side of the connection, shared by the components of a machine.
 pub type SharedCentre = Arc<dyn Centre>;
 
-/// What the feed tells.
+/// An event of the feed.
 #[derive(Debug)]
 pub enum Told {
-    /// All there is for this machine at a revision: what it holds at an older or equal one and is not here is gone.
+    /// All state for this machine at a revision: whatever it holds at this revision or an older one and is not in the snapshot has been deleted.
     Snapshot(Revision, Vec<Frame>),
     /// A change.
     Change(Frame),
-    /// All up to this revision was told.
+    /// Everything up to this revision has been sent.
     At(Revision),
-    /// This machine was removed from the network: its certificate no longer counts.
+    /// This machine was removed from the network: its certificate is no longer accepted.
     Removed,
 }
 
-/// What a machine hears.
+/// The receiving side of the connection.
 #[derive(Debug)]
 pub struct Feed {
-    /// What is told, in order.
+    /// The events of the feed, in order.
     pub told: mpsc::Receiver<Told>,
     /// Whether a controller is connected.
     pub connected: watch::Receiver<bool>,
-    /// Asks for a snapshot: something is missing here.
+    /// Requests a new snapshot, because something is missing on this machine.
     pub again: Arc<Notify>,
 }
 
-/// A machine's end of its connection.
+/// A machine's handle to its connection.
 pub struct Connection {
-    /// For asking.
+    /// For sending requests.
     pub centre: SharedCentre,
-    /// For hearing.
+    /// For receiving the feed.
     pub feed: Feed,
 }

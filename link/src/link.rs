@@ -1,4 +1,4 @@
-//! Keeping the connection: to one controller after another, with a pause of its own, until one answers; then hearing its feed until it ends.
+//! Maintains the connection to a controller: tries one after another, with pauses, until one answers, then reads its feed until that ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,31 +32,31 @@ use crate::{
     Body, Centre, CentreSettings, Connection, Feed, IdentityFiles, LinkError, Told, pause, proxy,
 };
 
-/// What may be on its way before it is read: of one request, and of one connection.
+/// The HTTP/2 flow-control windows, in bytes: of one stream, and of the connection.
 const WINDOWS: (u32, u32) = (1 << 20, 16 << 20);
-/// Changes that are taken from the feed before they are dealt with: beyond them the controller waits.
+/// How many feed events are buffered before they are handled; beyond that the controller has to wait.
 const AHEAD: usize = 64;
-/// The longest silence until a controller has said how long it is silent at most.
+/// The longest silence until a controller has announced its heartbeat; also the time limit for the feed's response head.
 const FIRST_WORD: Duration = Duration::from_secs(10);
-/// How long a connection that broke may take to say why.
+/// How long to wait for a broken connection's own error.
 const LAST_WORD: Duration = Duration::from_millis(500);
 
 type Sender = SendRequest<Full<Bytes>>;
-/// Why the connection breaks, once it does.
+/// Yields the connection's error once it breaks.
 type Fate = oneshot::Receiver<LinkError>;
 
-/// What is counted of the connection.
+/// Metrics of the connection.
 #[derive(Clone)]
 pub struct LinkMetrics {
     /// 1 while a controller is connected.
     pub connected: IntGauge,
-    /// Connections by how they went: `connected`, `failed`, `ended`, `silent`, `removed`.
+    /// Connections by result: `connected`, `failed`, `ended`, `silent`, `removed`.
     pub connections: IntCounterVec,
-    /// Snapshots that were heard.
+    /// Snapshots received.
     pub snapshots: IntCounter,
-    /// Frames that were heard.
+    /// Frames received.
     pub frames: IntCounter,
-    /// The revision up to which all was heard.
+    /// The revision up to which everything was received.
     pub revision: IntGauge,
 }
 
@@ -96,7 +96,7 @@ impl LinkMetrics {
     }
 }
 
-/// The connection of one machine.
+/// The connection of one machine to the controllers.
 pub struct Link {
     sender: ArcSwapOption<Sender>,
     settings: CentreSettings,
@@ -108,21 +108,21 @@ pub struct Link {
 
 /// How a feed ended.
 enum Ended {
-    /// The controller ended it, or the connection broke.
+    /// The controller ended the feed, or the connection broke.
     Broken(String),
-    /// It said nothing for too long.
+    /// The controller was silent for too long.
     Silent,
-    /// A snapshot is wanted.
+    /// A snapshot was requested.
     Again,
-    /// Nobody listens any more.
+    /// The receiver of the feed is gone.
     Done,
 }
 
 impl Link {
-    /// Keeps a connection until `stop` is cancelled. What was heard before this start is heard again.
+    /// Maintains a connection until `stop` is cancelled. The first connection begins with a snapshot, whatever an earlier process had received.
     ///
     /// # Errors
-    /// When a setting or the machine's identity cannot be used. That no controller answers is no error.
+    /// When a setting or the machine's identity cannot be used. An unreachable controller is not an error.
     pub fn start(
         settings: &CentreSettings,
         files: IdentityFiles,
@@ -135,7 +135,7 @@ impl Link {
                 "centre.controllers must name at least one controller's edge listener".to_owned(),
             ));
         }
-        // What cannot be used now is for a person to mend: say so at the start.
+        // An unusable identity needs an operator: report it at the start.
         files.read()?.client()?;
         let (sender, told) = mpsc::channel(AHEAD);
         let (up, connected) = watch::channel(false);
@@ -202,7 +202,7 @@ impl Link {
                 Ok(Ended::Again) => {
                     since = Revision::NONE;
                     failures = 0;
-                    // The same controller knows best.
+                    // The same controller is asked again.
                     stay = true;
                     self.jitter()
                 }
@@ -220,7 +220,7 @@ impl Link {
                 }
                 Err(LinkError::Removed) => {
                     self.metrics.count("removed");
-                    // Whoever hears of it forgets everything, and is told all if it is let in again.
+                    // The receiver forgets everything on removal, so it needs a snapshot if the machine is let in again.
                     since = Revision::NONE;
                     if told.send(Told::Removed).await.is_err() {
                         return;
@@ -250,7 +250,7 @@ impl Link {
         moment(spread, rand::rng().random_range(0.0..1.0))
     }
 
-    /// Every controller is tried once before the pauses grow.
+    /// The pause after failed attempts. Every controller is tried once before the pauses grow.
     fn pause_after(&self, failures: u32, all: usize) -> Duration {
         let rounds = failures / u32::try_from(all).unwrap_or(u32::MAX).max(1);
         if rounds == 0 {
@@ -282,7 +282,7 @@ impl Link {
             }
         };
         drop(stream.set_nodelay(true));
-        // What breaks a handshake may come from anybody on the way: it says nothing about this machine.
+        // A failed handshake may be caused by anyone in between, so it never counts as removal of this machine.
         let stream = TlsConnector::from(config).connect(name, stream).await;
         let stream = stream.map_err(|e| LinkError::Broken(said(&e)))?;
         let (sender, connection) = Builder::new(TokioExecutor::new())
@@ -292,7 +292,7 @@ impl Link {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|e| broken(&e))?;
-        // It ends once nobody holds a sender any more, or the controller closes it.
+        // The connection task ends once no sender is left, or the controller closes the connection.
         let (said, fate) = oneshot::channel();
         tokio::spawn(async move {
             if let Err(error) = connection.await {
@@ -303,7 +303,7 @@ impl Link {
         Ok((sender, fate))
     }
 
-    /// Hears a feed to its end.
+    /// Reads a feed until it ends.
     async fn hear(
         &self,
         mut sender: Sender,
@@ -352,7 +352,8 @@ impl Link {
     }
 }
 
-/// Why a request failed: in TLS 1.3 a certificate is refused only after the client has begun to speak, and the connection hears of it, not the request.
+/// The real cause of a failed request: in TLS 1.3 a client certificate is refused only after the client has begun to send, and the error arrives at
+/// the connection, not at the request.
 async fn cause(fate: Fate, error: LinkError) -> LinkError {
     match timeout(LAST_WORD, fate).await {
         Ok(Ok(LinkError::Removed)) => LinkError::Removed,
@@ -360,8 +361,8 @@ async fn cause(fate: Fate, error: LinkError) -> LinkError {
     }
 }
 
-/// Why a connection broke whose handshake had ended. That the certificate was revoked is told by an alert, which from then on only a controller of this
-/// network can send (RFC 8446, 6: alerts are encrypted as other records are). HTTP/2 keeps of it what it says.
+/// Why a connection broke after its handshake. A revoked certificate is reported by a TLS alert, which after the handshake only a controller of
+/// this network can send (RFC 8446, 6: alerts are encrypted like other records). HTTP/2 keeps only the text of that error.
 fn broken(error: &(dyn std::error::Error + 'static)) -> LinkError {
     let text = said(error);
     let revoked = rustls::Error::AlertReceived(AlertDescription::CertificateRevoked);
@@ -371,7 +372,7 @@ fn broken(error: &(dyn std::error::Error + 'static)) -> LinkError {
     LinkError::Broken(text)
 }
 
-/// An error with what caused it.
+/// The text of an error and its causes.
 fn said(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -391,13 +392,13 @@ fn boxed(body: Incoming) -> Body {
         .boxed_unsync()
 }
 
-/// Whoever listens to one feed.
+/// The reader of one feed.
 struct Ear<'a> {
     link: &'a Link,
     decoder: Decoder,
-    /// How long nothing may be heard.
+    /// The longest permitted silence.
     silence: Duration,
-    /// The snapshot that is being told, and its bytes so far.
+    /// The snapshot being received: its revision, its frames, and their bytes so far.
     snapshot: Option<(Revision, Vec<Frame>, usize)>,
     told: &'a mpsc::Sender<Told>,
     since: &'a mut Revision,
@@ -428,7 +429,7 @@ impl Ear<'_> {
         }
     }
 
-    /// Takes a frame; nothing if nobody listens any more.
+    /// Handles a frame; `None` if the receiver is gone.
     async fn take(&mut self, frame: Frame, length: usize) -> Result<Option<()>, LinkError> {
         match frame {
             Frame::Hello(hello) => {
@@ -463,7 +464,7 @@ impl Ear<'_> {
                 return Ok(None);
             }
         }
-        // A controller that has heard less than another one before it takes nothing back.
+        // A controller that is behind the previous one does not move the revision back.
         *self.since = (*self.since).max(revision);
         let shown = i64::try_from(self.since.get()).unwrap_or(i64::MAX);
         self.link.metrics.revision.set(shown);

@@ -1,5 +1,5 @@
-//! Out of a network that lets connections out through a proxy only: the proxy is asked to carry one to a controller (RFC 9110, 9.3.6: CONNECT). What goes
-//! through is TLS between machine and controller as without it; the proxy sees where to.
+//! Connections through an HTTP proxy, for networks that allow no other way out: CONNECT (RFC 9110, 9.3.6) to a controller. The tunnelled traffic
+//! is TLS between machine and controller as without a proxy; the proxy sees only the destination.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -7,11 +7,11 @@ use tokio::net::TcpStream;
 use crate::LinkError;
 use crate::settings::host_of;
 
-/// Bytes of a proxy's answer that are read.
+/// The longest response head of a proxy that is accepted, in bytes.
 const HEAD_MAX: usize = 8 << 10;
 const END: &[u8] = b"\r\n\r\n";
 
-/// The `HOST:PORT` of a proxy's URL, if it is `http://HOST:PORT`.
+/// The `HOST:PORT` of a proxy's URL; `None` if the URL is not of the form `http://HOST:PORT`.
 pub(crate) fn address(url: &str) -> Option<&str> {
     let rest = url.strip_prefix("http://")?;
     let address = rest.strip_suffix('/').unwrap_or(rest);
@@ -19,7 +19,7 @@ pub(crate) fn address(url: &str) -> Option<&str> {
     (!host.contains(['/', '@', '?', '#'])).then_some(address)
 }
 
-/// A connection to `to` through the proxy at this URL.
+/// Opens a connection to `to` through the proxy at `url`.
 pub(crate) async fn connect(url: &str, to: &str) -> Result<TcpStream, LinkError> {
     let failed = |what: &str| LinkError::Broken(format!("the proxy {url}: {what}"));
     let proxy = address(url).ok_or_else(|| failed("is no http://HOST:PORT"))?;
@@ -29,7 +29,7 @@ pub(crate) async fn connect(url: &str, to: &str) -> Result<TcpStream, LinkError>
     let sent = stream.write_all(request.as_bytes()).await;
     sent.map_err(|e| failed(&e.to_string()))?;
     let mut head = Vec::new();
-    // The controller says nothing before it was spoken to: what comes up to then is the proxy's.
+    // The controller sends nothing before the client does, so all bytes up to then are the proxy's.
     while !head.ends_with(END) {
         let read = stream.read_buf(&mut head).await;
         match read.map_err(|e| failed(&e.to_string()))? {
@@ -46,7 +46,7 @@ pub(crate) async fn connect(url: &str, to: &str) -> Result<TcpStream, LinkError>
     Err(failed(&format!("it does not connect to {to}: {line}")))
 }
 
-/// Whether the first line of a proxy's answer is a success.
+/// Whether the first line of a proxy's answer reports success.
 fn is_carried(line: &str) -> bool {
     let mut words = line.split(' ');
     let version = words.next();

@@ -1,4 +1,4 @@
-//! How a machine reaches the centre.
+//! Settings of the connection to the controllers, and the files of a machine's identity.
 
 use std::path::{Path, PathBuf};
 
@@ -11,25 +11,26 @@ use serde::{Deserialize, Serialize};
 use crate::error::LinkError;
 use crate::proxy;
 
-/// The controllers, as machines at the edge reach them.
+/// How edge machines reach the controllers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CentreSettings {
-    /// The edge listeners of all controllers, as `HOST:PORT`; joining says which. One of them is connected; when it dies, any other.
+    /// The edge listeners of all controllers, as `HOST:PORT`; joining provides them. The machine connects to one of them, and to another if
+    /// that one dies.
     pub controllers: Vec<String>,
-    /// The proxy that carries connections to them, as `http://HOST:PORT`, if this network lets none out itself.
+    /// The proxy for connections to them, as `http://HOST:PORT`, if this network allows no direct ones.
     pub proxy: Option<String>,
-    /// How long connecting and showing certificates may take.
+    /// The time limit for connecting, including the TLS handshake.
     pub connect_timeout: DurationMs,
-    /// How long an answer may be on its way.
+    /// The time limit for an answer.
     pub answer_timeout: DurationMs,
-    /// When a controller dies, its machines go to the others within this time, each at a moment of its own.
+    /// When a controller dies, its machines move to the others within this time, each at a random moment.
     pub spread: DurationMs,
-    /// The pause after all controllers were tried in vain; it doubles each time.
+    /// The pause after all controllers were tried without success; it doubles each time.
     pub retry_first: DurationMs,
     /// The longest such pause.
     pub retry_max: DurationMs,
-    /// The largest snapshot that is taken, and the largest single message.
+    /// The most bytes of a snapshot, and of a single message.
     pub snapshot_limit: ByteSize,
 }
 
@@ -49,10 +50,10 @@ impl Default for CentreSettings {
 }
 
 impl CentreSettings {
-    /// Refuses what cannot work.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// The first such setting, by its key.
+    /// The first invalid setting, by its key.
     pub fn check(&self) -> Result<(), LinkError> {
         let bad = |text: String| Err(LinkError::Settings(text));
         for controller in &self.controllers {
@@ -88,7 +89,7 @@ impl CentreSettings {
     }
 }
 
-/// The host of `HOST:PORT`, if it is that.
+/// The host of `HOST:PORT`; `None` if the text has another form.
 pub(crate) fn host_of(controller: &str) -> Option<&str> {
     let (host, port) = controller.rsplit_once(':')?;
     let port: u16 = port.parse().ok()?;
@@ -98,19 +99,19 @@ pub(crate) fn host_of(controller: &str) -> Option<&str> {
     (port > 0 && !host.is_empty()).then_some(host)
 }
 
-/// The files of a machine's identity.
+/// The paths of the files of a machine's identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityFiles {
     /// The certificates of the network's authorities.
     pub ca: PathBuf,
     /// The machine's certificate.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The machine's private key.
     pub key: PathBuf,
 }
 
 impl IdentityFiles {
-    /// Reads them as they are now: certificates are renewed while the machine runs.
+    /// Reads the files afresh: certificates are renewed while the machine runs.
     ///
     /// # Errors
     /// When one of them cannot be read.

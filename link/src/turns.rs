@@ -1,7 +1,7 @@
-//! Which controller is tried next: one that was not tried since the connection broke, by chance, so that the machines of one that died go to all the
-//! others and not to one.
+//! Selects the next controller to try: a random one that was not tried since the connection broke, so that the machines of a dead controller spread
+//! over all the others.
 
-/// The controllers by their place in the list.
+/// The controllers, by their index in the list.
 #[derive(Clone, Debug)]
 pub(crate) struct Turns {
     all: usize,
@@ -10,7 +10,7 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// None was tried.
+    /// The state before any controller was tried.
     pub(crate) fn new(all: usize) -> Self {
         Self {
             all,
@@ -19,7 +19,7 @@ impl Turns {
         }
     }
 
-    /// The next one; `random` is from 0 to 1. Once all were tried, all are tried again, the last one not at once.
+    /// Selects the next controller; `random` is from 0 to 1. Once all were tried, all are tried again, but the last one not immediately.
     pub(crate) fn next(&mut self, random: f64) -> usize {
         if self.untried.is_empty() {
             let last = self.current;
@@ -34,13 +34,13 @@ impl Turns {
         self.current
     }
 
-    /// The present one is connected: if it goes, any other is as good.
+    /// Notes that the present controller was connected: if it fails, all others are equally good.
     pub(crate) fn connected(&mut self) {
         let current = self.current;
         self.untried = (0..self.all).filter(|one| *one != current).collect();
     }
 
-    /// The present one.
+    /// The index of the present controller.
     pub(crate) const fn current(&self) -> usize {
         self.current
     }
@@ -89,7 +89,7 @@ mod tests {
         let (low, high) = (after(0.1), after(0.9));
         assert_eq!((low.0, low.1), (0, 2));
         assert_eq!((high.0, high.1), (2, 0));
-        // Then the one that broke as well.
+        // After both others, the one whose connection broke is tried as well.
         assert!(low.2 != 2 && high.2 != 0);
     }
 }

@@ -1,7 +1,8 @@
-//! How long calls take inside one process, on one thread, without a network.
+//! Measures how long calls take inside one process, on one thread, without a network.
 //!
 //! `cargo bench -p fdn-runtime --bench call [COMPONENT.wasm …]` prints figures for the given components, or for two
-//! of the tests, and for the first also beside two endless loops. `FDN_BENCH_INSTANCES=10000` adds how much memory that many idle instances of the first take.
+//! of the tests, and for the first also beside two endless loops. `FDN_BENCH_INSTANCES=10000` adds the memory of that many idle instances of
+//! the first component.
 
 #![allow(
     clippy::print_stdout,
@@ -21,13 +22,13 @@ use fdn_runtime::{
 use fdn_testkit::components;
 use http_body_util::BodyExt as _;
 
-/// As in the agent.
+/// The same allocator as in the agent.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const WARM_UP: usize = 200;
 const TIME_FOR_EACH: Duration = Duration::from_secs(1);
-/// `cargo test --all-targets` runs this as well, to see that it works.
+/// `cargo test --all-targets` runs this as well, to check that it works.
 const TIME_FOR_EACH_AS_TEST: Duration = Duration::from_millis(5);
 
 fn time_for_each() -> Duration {

@@ -1,12 +1,12 @@
-//! Compiled files on disk: what they are called, how they are written and how they are checked.
+//! Compiled files on disk: their names, and how they are written and verified.
 //!
-//! Loading compiled code is as dangerous as running a native program, so only files are loaded that this node compiled itself, or whose digest
-//! the network's authority has signed ([`crate::Incoming`]). Each compiled file `X` has a checksum file `X.sha256` beside it, two lines: `sha256 HEX` and `engine KEY`. Both
-//! are written under temporary names and renamed, the checksum first: whatever is interrupted, a file whose checksum does
-//! not fit is never loaded, only compiled again.
+//! Loading compiled code is as dangerous as running a native program, so the only files loaded are those that this node compiled itself and those
+//! whose digest the network's authority has signed ([`crate::Incoming`]). Each compiled file `X` has a checksum file `X.sha256` beside it, with
+//! two lines: `sha256 HEX` and `engine KEY`. Both are written under temporary names and renamed, the checksum first: wherever this is
+//! interrupted, a file whose checksum does not match is never loaded, only compiled again.
 //!
-//! Reading 35 MB to check them takes longer than loading them, so a file that was checked is remembered by its identity
-//! (device, inode, size, and the times of the last change of content and of inode, which nobody can set back).
+//! Reading 35 MB to verify them takes longer than loading them, so a verified file is remembered by its identity
+//! (device, inode, size, and the times of the last change of content and of inode; the latter cannot be set back).
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
@@ -20,25 +20,25 @@ use fdn_core::digest::DigestBuilder;
 
 use crate::error::LoadError;
 
-/// How many checked files are remembered; more than a node's cache holds.
+/// The most verified files that are remembered; more than a node's cache holds.
 const REMEMBERED: usize = 16_384;
-/// What a compilation that was killed leaves behind begins with.
+/// The prefix of the temporary files that a killed compilation leaves behind.
 pub(crate) const LEFTOVER_PREFIX: &str = ".compiling-";
 
-/// What the compiled form of a component is called in a node's cache: the component's digest and the engine's
-/// [`crate::Engine::compatibility_key`]. Its checksum lies beside it with `.sha256` appended: delete both together.
+/// The file name of a component's compiled form in a node's cache, made of the component's digest and the engine's
+/// [`crate::Engine::compatibility_key`]. Its checksum file has the same name with `.sha256` appended: delete both together.
 #[must_use]
 pub fn compiled_file_name(component: &Digest, compatibility_key: &str) -> String {
     format!("{}-{compatibility_key}.cwasm", component.hex())
 }
 
-/// Whether a file of a cache folder is the remains of a compilation that was killed and can be deleted at start.
+/// Whether a file of a cache folder is left from a killed compilation and can be deleted at start.
 #[must_use]
 pub fn is_leftover(file_name: &str) -> bool {
     file_name.starts_with(LEFTOVER_PREFIX)
 }
 
-/// Where the checksum of a compiled file lies.
+/// The path of the checksum file of a compiled file.
 #[must_use]
 pub fn checksum_file(compiled: &Path) -> PathBuf {
     let mut name = compiled.as_os_str().to_owned();
@@ -46,18 +46,18 @@ pub fn checksum_file(compiled: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The text of a checksum file.
+/// The content of a checksum file.
 pub(crate) fn checksum_text(digest: &Digest, compatibility_key: &str) -> String {
     format!("sha256 {}\nengine {compatibility_key}\n", digest.hex())
 }
 
-/// A file whose content is proven to be what a compiler that this node trusts wrote. Only [`Checked::check`] makes one.
+/// A file whose content is proven to come from a compiler that this node trusts. Only [`Checked::check`] makes one.
 pub(crate) struct TrustedFile {
     file: File,
 }
 
 impl TrustedFile {
-    /// The open file; what is read through it is what was checked, whatever happens to the name.
+    /// The open file; what is read through it is what was verified, even if the name now refers to another file.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
@@ -83,12 +83,12 @@ impl Identity {
     }
 }
 
-/// The files that were checked.
+/// The files verified so far, by device and inode.
 #[derive(Default)]
 pub(crate) struct Checked(Mutex<HashMap<(u64, u64), Identity>>);
 
 impl Checked {
-    /// Opens `compiled` and proves its content, by its identity if it was checked before.
+    /// Opens `compiled` and verifies its content, unless a file of the same identity was verified before.
     pub(crate) fn check(
         &self,
         compiled: &Path,
@@ -118,7 +118,7 @@ impl Checked {
             }
             let mut checked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             if checked.len() >= REMEMBERED {
-                // Forgetting costs no more than checking again.
+                // Forgetting only means that files are verified again.
                 checked.clear();
             }
             checked.insert(inode, identity);
@@ -202,7 +202,7 @@ mod tests {
             &checksum_text(&Digest::of(b"code"), "k"),
         );
         checked.check(&path, "k").map(drop).expect("trusted");
-        // The checksum file is not looked at again for a known file …
+        // The checksum file of a known file is not read again …
         std::fs::remove_file(checksum_file(&path)).expect("remove");
         checked.check(&path, "k").map(drop).expect("known");
         // … but another file under the same name is not known.

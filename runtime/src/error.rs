@@ -1,10 +1,10 @@
-//! What can go wrong between a compiled file and the last byte of a response.
+//! Errors from loading a compiled file to the last byte of a response.
 
 use std::path::PathBuf;
 
 use fdn_core::{ByteSize, Coded, ErrorCode, Fault};
 
-/// An [`crate::Engine`] that could not be made.
+/// Why an [`crate::Engine`] could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
@@ -13,9 +13,9 @@ pub enum EngineError {
         "cannot set up the WebAssembly engine for {instances} instances; lower max_instances or check `ulimit -v`: {reason}"
     )]
     Settings {
-        /// How many instances were wanted.
+        /// The requested number of instances.
         instances: u32,
-        /// What the engine said.
+        /// The engine's message.
         reason: String,
     },
     /// A thread of the engine could not be started.
@@ -32,7 +32,7 @@ impl Coded for EngineError {
     }
 }
 
-/// A compiled component that could not be loaded.
+/// Why a compiled component could not be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -41,7 +41,7 @@ pub enum LoadError {
     Read {
         /// The compiled file or its checksum file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -50,10 +50,10 @@ pub enum LoadError {
     Untrusted {
         /// The compiled file.
         path: PathBuf,
-        /// What does not fit.
+        /// What does not match.
         reason: String,
     },
-    /// The component cannot be linked with what the network offers.
+    /// The component cannot be linked against what the network offers.
     #[error("the component cannot be linked: {reason}")]
     Link {
         /// What is missing, in the engine's words.
@@ -70,7 +70,7 @@ impl Coded for LoadError {
     }
 }
 
-/// A call that did not end with a whole response.
+/// Why a call did not end with a complete response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
@@ -92,7 +92,7 @@ pub enum CallError {
         /// The limit.
         limit: std::time::Duration,
     },
-    /// The guest asked for more memory than it may have and did not survive the refusal.
+    /// The guest requested more memory than allowed and did not survive the refusal.
     #[error(
         "the function asked for more than its {limit} of memory; raise `memory` in fdn.toml: {reason}"
     )]
@@ -120,25 +120,25 @@ pub enum CallError {
         /// What it did instead.
         reason: String,
     },
-    /// No room for one more instance or one more long-running call.
+    /// There is no room for one more instance or one more long-running call.
     #[error("the node has no room for this call now: {reason}")]
     Overloaded {
-        /// Which bound was met.
+        /// The bound that was reached.
         reason: String,
     },
-    /// The caller's request cannot be handed to a guest.
+    /// The caller's request cannot be passed to a guest.
     #[error("the request cannot be handed to the function: {reason}")]
     BadRequest {
-        /// Why.
+        /// The cause.
         reason: String,
     },
     /// The call was dropped before its end, for example because the client went away.
     #[error("the call was cancelled")]
     Cancelled,
-    /// We have a bug.
+    /// An internal error: a bug of this crate.
     #[error("the WebAssembly engine failed: {reason}")]
     Internal {
-        /// What was seen.
+        /// What was observed.
         reason: String,
     },
 }

@@ -10,12 +10,12 @@ use crate::engine::Engine;
 use crate::guest::Instance;
 use crate::state::GuestState;
 
-/// A component that is compiled, loaded and linked. Dropping the last handle unloads it once its calls have ended.
+/// A compiled, loaded and linked component. Dropping the last handle unloads it once its calls have ended.
 pub struct Function {
     engine: Engine,
     pre: ProxyPre<GuestState>,
-    /// The one used last is at the end and taken first: its memory is warm. One lock for all threads, held for a push or a
-    /// pop; lists for each thread would leave instances idle on one thread while another makes new ones.
+    /// Idle instances; the most recently used is at the end and taken first: its memory is warm. One lock for all threads, held for a push
+    /// or a pop; per-thread lists would leave instances idle on one thread while another makes new ones.
     idle: Mutex<Vec<Instance>>,
 }
 
@@ -28,7 +28,7 @@ impl Function {
         }
     }
 
-    /// Prepares a call. The URI of `request` may be in origin form; the authority is then taken from `host`.
+    /// Prepares a call. The URI of `request` may be in origin form; the authority is then taken from the `host` header.
     #[must_use]
     pub fn call(
         self: &Arc<Self>,
@@ -38,7 +38,7 @@ impl Function {
         Call::new(self.clone(), context, request)
     }
 
-    /// Instances that wait for a call.
+    /// The number of instances waiting for a call.
     #[must_use]
     pub fn idle_instances(&self) -> usize {
         self.idle().len()
@@ -58,7 +58,7 @@ impl Function {
             let keep_from = idle.partition_point(|instance| instance.idle_since() < oldest);
             idle.drain(..keep_from).collect::<Vec<_>>()
         };
-        // Giving memory back takes a while and needs no lock.
+        // Releasing memory takes a while and needs no lock.
         drop(expired);
     }
 
@@ -70,7 +70,7 @@ impl Function {
         &self.pre
     }
 
-    /// An idle instance that has the same variables.
+    /// Takes an idle instance that may serve a call of this context.
     pub(crate) fn take_idle(&self, context: &CallContext) -> Option<Instance> {
         let mut idle = self.idle();
         let at = idle.iter().rposition(|instance| instance.serves(context))?;

@@ -1,4 +1,4 @@
-//! The guest's side of a call: gets an instance, hands it the request, says how it ended.
+//! The guest's side of a call: it obtains an instance, passes it the request, and reports how it ended.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use crate::state::{Ended, FIRST_SLICE, GuestState, HOSTCALL_FUEL, MAX_HANDLES};
 /// How many frames of a guest's stack a log line names.
 const FRAMES: usize = 6;
 
-/// A component that was instantiated, with its memory.
+/// An instantiated component with its memory.
 pub(crate) struct Instance {
     store: Store<GuestState>,
     proxy: Proxy,
@@ -27,7 +27,7 @@ pub(crate) struct Instance {
     env: Arc<[(String, String)]>,
     served: u32,
     idle_since: Instant,
-    /// Dropped last, when the memory is free.
+    /// Dropped last, once the memory is free.
     #[allow(
         dead_code,
         reason = "held, not read: given back when the instance is dropped"
@@ -82,7 +82,7 @@ impl Instance {
                         hold: None,
                     });
                 }
-                // Idle instances are a convenience; a call that waits for room is not.
+                // Idle instances are only a convenience; a call that waits for room goes before them.
                 Err(error)
                     if error.is::<PoolConcurrencyLimitError>()
                         && !retried
@@ -90,7 +90,7 @@ impl Instance {
                 {
                     retried = true;
                 }
-                // No more memory maps, for example: not the function's fault.
+                // For example, no more memory maps: not the function's fault.
                 Err(error) if error.is::<std::io::Error>() => {
                     return Err(CallError::Overloaded {
                         reason: format!("the system has no room for an instance: {error:#}"),
@@ -179,7 +179,7 @@ fn begin_output(store: &Store<GuestState>, context: &CallContext, id: InstanceId
     );
 }
 
-/// Records that a guest was dropped before it had ended.
+/// Records a cancellation if it is dropped before the guest has ended.
 struct Dropped<'a>(&'a Shared);
 
 impl Drop for Dropped<'_> {
@@ -195,7 +195,7 @@ pub(crate) async fn serve(
     request: http::Request<RequestBody>,
     shared: Arc<Shared>,
 ) {
-    // Two of them: this one for a guest that is dropped while it is being made …
+    // There are two guards: this one for a guest that is dropped while its instance is being made …
     let _making = Dropped(&shared);
     let mut instance = match Instance::obtain(&function, &mut context, &shared).await {
         Ok(instance) => instance,
@@ -212,12 +212,12 @@ pub(crate) async fn serve(
         stats.memory_peak = instance.memory_peak();
     });
     if outcome.is_err() {
-        // Before the instance is gone: a body that ends with it must not pass for a whole one.
+        // Recorded before the instance is dropped: a body that ends because of that must not pass for a complete one.
         shared.finish(outcome);
         instance.store.data_mut().output.end_call();
         return;
     }
-    // Afterwards: a call that has ended well has left nothing behind that is still to be cleared away.
+    // Recorded after the instance is kept or dropped: a call that ended successfully then leaves nothing to clean up.
     let state = instance.store.data_mut();
     state.output.end_call();
     if instance.served < context.reuse && state.end_call() {
@@ -235,7 +235,7 @@ fn too_large(shared: &Shared) -> CallError {
     }
 }
 
-/// What an error of the engine means for the call.
+/// The call's error for an error of the engine.
 fn why(error: &wasmtime::Error, store: &Store<GuestState>, shared: &Shared) -> CallError {
     if let Some(ended) = error.downcast_ref::<Ended>() {
         return match ended {

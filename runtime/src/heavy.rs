@@ -1,8 +1,8 @@
 //! Background threads for guests that use more than a slice of CPU.
 //!
-//! Each thread runs its own small tokio runtime which looks for I/O and for new tasks after every single task: a guest gives
-//! its thread back after each slice, so that any number of endless loops share the threads evenly and everything else on
-//! them still moves within a few milliseconds. The threads are niced, so that gateway threads win against them. The number
+//! Each thread runs its own small tokio runtime, which polls for I/O and new tasks after every single task: a guest yields
+//! its thread after each slice, so that any number of endless loops share the threads evenly and everything else on
+//! them still progresses within a few milliseconds. The threads are niced, so that gateway threads win against them. The number
 //! of calls in the background is bounded; one more is refused.
 
 use std::future::Future;
@@ -26,7 +26,7 @@ struct Runner {
     _stop: oneshot::Sender<()>,
 }
 
-/// A place in the background, given back when dropped.
+/// A slot for one call in the background, released when dropped.
 pub(crate) struct Place {
     active: Arc<AtomicUsize>,
     load: Arc<AtomicUsize>,
@@ -41,7 +41,7 @@ impl Drop for Place {
 }
 
 impl Place {
-    /// Runs `task` here.
+    /// Runs `task` on the slot's thread and releases the slot when it ends.
     pub(crate) fn spawn(self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         let handle = self.handle.clone();
         handle
@@ -65,12 +65,12 @@ impl HeavyPool {
         })
     }
 
-    /// Calls in the background now.
+    /// The number of calls that now run in the background.
     pub(crate) fn active(&self) -> usize {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// A place on the least loaded thread, or `None` if all are taken.
+    /// A slot on the least loaded thread, or `None` if all are taken.
     pub(crate) fn place(&self) -> Option<Place> {
         self.active
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |active| {
@@ -90,7 +90,7 @@ impl HeavyPool {
         })
     }
 
-    /// Runs a task of the engine itself, outside the bound.
+    /// Runs a task of the engine itself, which does not count against the bound.
     pub(crate) fn spawn_housekeeping(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.runners[0].handle.spawn(task);
     }
@@ -100,7 +100,7 @@ impl Runner {
     fn start(number: usize, nice: i32) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            // One guest's slice is one task's turn: look for I/O, timers and tasks from other threads after each.
+            // One guest's slice is one poll of a task: look for I/O, timers and tasks from other threads after each.
             .event_interval(1)
             .global_queue_interval(1)
             .build()?;
@@ -109,11 +109,11 @@ impl Runner {
         std::thread::Builder::new()
             .name(format!("fdn-heavy-{number}"))
             .spawn(move || {
-                // On Linux this is about the calling thread. Not being allowed to yield is no reason not to work.
+                // On Linux this applies to the calling thread. Not being allowed to lower the priority is no reason not to work.
                 if let Err(error) = rustix::process::setpriority_process(None, nice) {
                     tracing::debug!(%error, "cannot lower the priority of a background thread");
                 }
-                // The sender is dropped, never used: either way it is time to stop.
+                // The sender is only ever dropped; either way it is time to stop.
                 let _ = runtime.block_on(stopped);
             })?;
         Ok(Self {

@@ -1,8 +1,8 @@
-//! Archives of container images: what one holds, found in one pass and without unpacking anything. The controller judges uploads by it, nodes
-//! give their engines what it finds.
+//! Archives of container images: their contents, read in one pass and without unpacking anything. The controller checks uploads with it, nodes
+//! load what it finds into their engines.
 //!
-//! Two formats, both tar files, plain or gzip: what `docker save` writes (`manifest.json` names configuration and layers) and an OCI image
-//! layout (image-layout.md of the OCI image specification: `index.json`, blobs by digest). No path of an archive is used as a path.
+//! It knows two formats, both tar files, plain or gzip: the output of `docker save` (`manifest.json` names configuration and layers) and an OCI
+//! image layout (image-layout.md of the OCI image specification: `index.json`, blobs by digest). No path of an archive is used as a file system path.
 
 mod unfold;
 
@@ -20,31 +20,31 @@ use tar::{Archive, Entry, EntryType};
 pub use unfold::UNFOLDED;
 use unfold::{Bounded, Budget, Unfolding};
 
-/// Processors that nodes may have, as OCI and Go call them: those that agents are built for.
+/// The processor architectures of nodes, as OCI and Go name them: those that agents are built for.
 pub const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
 
-/// The largest index, manifest or configuration that is read.
+/// The largest index, manifest or configuration that is read, in bytes.
 const DOCUMENT_MAX: u64 = 4 << 20;
-/// The most entries looked at.
+/// The most entries of an archive.
 const ENTRIES_MAX: usize = 100_000;
-/// Indexes inside indexes: a multi-platform image under one tag.
+/// The most nested indexes: an index inside an index is a multi-platform image under one tag.
 const DEPTH: usize = 3;
-/// Bytes looked at together.
+/// Bytes read at a time.
 const PIECE: u64 = 64 << 10;
-/// Where blobs lie in a layout (OCI image layout, section "blobs").
+/// The folder of blobs in a layout (OCI image layout, section "blobs").
 const BLOBS: &str = "blobs/sha256/";
 
-/// An archive that cannot be used.
+/// Why an archive cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArchiveError {
     /// It cannot be read.
     #[error("cannot read the archive")]
     Read(#[from] io::Error),
-    /// It is not what it should be.
+    /// The archive is not valid.
     #[error("{0}")]
     Invalid(String),
-    /// It is for other processors.
+    /// It has no image for a wanted platform.
     #[error("{0}")]
     Platform(String),
 }
@@ -53,7 +53,7 @@ fn invalid(reason: impl Into<String>) -> ArchiveError {
     ArchiveError::Invalid(reason.into())
 }
 
-/// The name that OCI and Go give to the processor that this program was built for.
+/// The name in OCI and Go of the processor architecture for which this program was built.
 #[must_use]
 pub fn architecture() -> &'static str {
     match std::env::consts::ARCH {
@@ -63,31 +63,31 @@ pub fn architecture() -> &'static str {
     }
 }
 
-/// What of an archive makes up the image.
+/// The parts of an archive that make up the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// The entry with its configuration.
+    /// The name of the entry with its configuration.
     pub config: String,
-    /// The entries with its layers, the lowest first.
+    /// The names of the entries with its layers, the lowest first.
     pub layers: Vec<String>,
-    /// The digest that a registry gives to it; what `docker save` writes has none.
+    /// The digest that a registry gives to the image; `None` for the output of `docker save`.
     pub digest: Option<Digest>,
 }
 
-/// An entry of `manifest.json`.
+/// An image in `manifest.json`.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct DockerImage {
-    /// The entry with its configuration.
+    /// The name of the entry with its configuration.
     pub config: String,
-    /// Its names.
+    /// Its tags.
     #[serde(default)]
     pub repo_tags: Option<Vec<String>>,
-    /// The entries with its layers.
+    /// The names of the entries with its layers, the lowest first.
     pub layers: Vec<String>,
 }
 
-/// An OCI index or manifest, as far as it matters here.
+/// The relevant fields of an OCI index or manifest.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct OciDocument {
@@ -105,14 +105,14 @@ struct Descriptor {
     platform: Option<Platform>,
 }
 
-/// What an image is for.
+/// The platform of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 struct Platform {
     architecture: String,
     os: String,
 }
 
-/// An image's configuration, as far as it matters here (OCI image configuration).
+/// The relevant fields of an image's configuration (OCI image configuration).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Config {
     #[serde(flatten)]
@@ -128,20 +128,20 @@ struct RootFs {
 }
 
 impl Config {
-    /// The system and processor that it is for, as `linux/amd64`.
+    /// Its operating system and architecture, as `linux/amd64`.
     #[must_use]
     pub fn platform(&self) -> String {
         format!("{}/{}", self.platform.os, self.platform.architecture)
     }
 
-    /// Whether it is for Linux on one of these processors.
+    /// Whether it is for Linux on one of these architectures.
     #[must_use]
     pub fn runs_on(&self, processors: &[&str]) -> bool {
         self.platform.os == "linux" && processors.contains(&self.platform.architecture.as_str())
     }
 }
 
-/// Opens an archive, of which `most` bytes at most are read, counted as they are when it is not compressed.
+/// Opens an archive, of which at most `most` bytes are read, counted after decompression.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -158,7 +158,7 @@ pub fn open(path: &Path, most: u64) -> io::Result<Archive<Box<dyn Read>>> {
     Ok(Archive::new(Box::new(Bounded::new(reader, most))))
 }
 
-/// An entry's name without a leading `./`.
+/// The name of an entry, without a leading `./`.
 ///
 /// # Errors
 /// When it is not UTF-8.
@@ -168,18 +168,18 @@ pub fn name_of<R: Read>(entry: &Entry<'_, R>) -> Result<String, ArchiveError> {
     Ok(name.strip_prefix("./").unwrap_or(name).to_owned())
 }
 
-/// How a file is compressed, by how it begins.
+/// The compression of a file, recognized by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Packing {
     None,
     Gzip,
-    /// In another way that engines know: zstd, bzip2, xz.
+    /// Another compression that engines know: zstd, bzip2, xz.
     Other,
 }
 
 impl Packing {
     fn of(head: &[u8]) -> Self {
-        // RFC 1952; RFC 8878; the formats of bzip2 and xz.
+        // Gzip: RFC 1952; zstd: RFC 8878; then the formats of bzip2 and xz.
         let others: [&[u8]; 3] = [&[0x28, 0xb5, 0x2f, 0xfd], b"BZh", b"\xfd7zXZ"];
         if head.starts_with(&[0x1f, 0x8b]) {
             Self::Gzip
@@ -194,14 +194,14 @@ impl Packing {
 /// The format of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// What `docker save` writes.
+    /// The output of `docker save`.
     Docker,
     /// An OCI image layout.
     Layout,
 }
 
 impl Format {
-    /// In words.
+    /// The name of the format.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -211,35 +211,35 @@ impl Format {
     }
 }
 
-/// Small documents of an archive that may matter, the names of everything in it, and, if wanted, digests.
+/// The small JSON documents of an archive, the names of its entries and, if requested, digests of its files.
 #[derive(Default)]
 pub struct Contents {
     documents: BTreeMap<String, Vec<u8>>,
     names: BTreeSet<String>,
-    /// Of plain files that no compression hides the contents of.
+    /// The digests of all files, as they are stored in the archive.
     digests: BTreeMap<String, Digest>,
     /// Files that are compressed themselves.
     packed: BTreeSet<String>,
-    /// Those of them whose size is not known when they are unfolded.
+    /// Compressed files whose unpacked size cannot be determined.
     unmeasured: BTreeSet<String>,
-    /// Those that cannot be unfolded, and why.
+    /// Files that cannot be decompressed, with the reasons.
     broken: BTreeMap<String, String>,
 }
 
 impl Contents {
-    /// Reads an archive once, as a node does, which has compared the digest of the whole. It unfolds to `most` bytes at most.
+    /// Reads an archive once, as a node does after it has verified the digest of the whole. It may unpack to at most `most` bytes.
     ///
     /// # Errors
-    /// When it cannot be read, is too large or no tar file.
+    /// When it cannot be read, is too large, or is not a tar file.
     pub fn read(path: &Path, most: u64) -> Result<Self, ArchiveError> {
         Self::scan(path, most, false)
     }
 
-    /// The same with the digests of all files, and with what is compressed in it unfolded and counted: all of it together is `most` bytes at
-    /// most.
+    /// Like [`Contents::read`], but computes the digests of all files, and unpacks compressed files to count their bytes: all of them together may
+    /// have at most `most` bytes.
     ///
     /// # Errors
-    /// When it cannot be read, is too large or no tar file.
+    /// When it cannot be read, is too large, or is not a tar file.
     pub fn digest(path: &Path, most: u64) -> Result<Self, ArchiveError> {
         Self::scan(path, most, true)
     }
@@ -265,7 +265,7 @@ impl Contents {
             if kind.is_file() && digests {
                 contents.note(&name, &first, &mut entry, &mut budget)?;
             }
-            // Only JSON documents matter; small layers need not be held.
+            // Only JSON documents matter; small layers need not be kept.
             if first.first() == Some(&b'{') || first.first() == Some(&b'[') {
                 kept += size;
                 contents.documents.insert(name.clone(), first);
@@ -277,7 +277,7 @@ impl Contents {
         Ok(contents)
     }
 
-    /// Digests a file, of which `first` was read already, and counts what it unfolds to.
+    /// Digests a file, of which `first` was already read, and counts the bytes to which it unpacks.
     fn note(
         &mut self,
         name: &str,
@@ -322,7 +322,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Notes that a file cannot be unfolded, which counts if it is a layer, and fails if it is because it is too large.
+    /// Notes that a file cannot be decompressed, which matters only if it is a layer; fails if the reason is that it is too large.
     fn unfolds_not(&mut self, name: &str, error: &io::Error) -> Result<(), ArchiveError> {
         if error.kind() == io::ErrorKind::FileTooLarge {
             return Err(invalid(format!("{name}: {error}")));
@@ -331,10 +331,10 @@ impl Contents {
         Ok(())
     }
 
-    /// Whether all layers are such that their size unfolded was counted.
+    /// Checks that the unpacked size of all layers was counted.
     ///
     /// # Errors
-    /// When one is not.
+    /// When that of one was not.
     pub fn measured(&self, image: &Image) -> Result<(), ArchiveError> {
         let layer = image.layers.iter().find(|l| self.unmeasured.contains(*l));
         layer.map_or(Ok(()), |layer| {
@@ -344,10 +344,10 @@ impl Contents {
         })
     }
 
-    /// Which format it is.
+    /// The format of the archive.
     ///
     /// # Errors
-    /// When it is none.
+    /// When it is neither of the two.
     pub fn format(&self) -> Result<Format, ArchiveError> {
         if self.documents.contains_key("manifest.json") {
             Ok(Format::Docker)
@@ -358,11 +358,11 @@ impl Contents {
         }
     }
 
-    /// The one image of an archive: of one for several platforms that for Linux on the first of these processors that it has. What an image
-    /// alone is for says its configuration.
+    /// The one image of an archive; of several for different platforms, the one for Linux on the first of these architectures that is present.
+    /// The platform of a single image is not checked here; its configuration has it.
     ///
     /// # Errors
-    /// When there is none, or several, or parts of it are not there.
+    /// When there is none, there are several, or parts of it are missing.
     pub fn image(&self, processors: &[&str]) -> Result<Image, ArchiveError> {
         let image = if let Some(manifest) = self.documents.get("manifest.json") {
             of_docker(manifest)?
@@ -380,11 +380,11 @@ impl Contents {
         }
     }
 
-    /// The digest that a registry gives to the image of an OCI layout, also where it has a list for `docker load` beside; `None` if the archive is
-    /// none.
+    /// The digest that a registry gives to the image of an OCI layout, even if the archive also has a `manifest.json` for `docker load`; `None` if
+    /// the archive is not a layout.
     ///
     /// # Errors
-    /// When there is no image for one of these processors, or its manifest is not there.
+    /// When there is no image for one of these architectures, or its manifest is missing.
     pub fn oci_digest(&self, processors: &[&str]) -> Result<Option<Digest>, ArchiveError> {
         match self.documents.get("index.json") {
             Some(index) => Ok(self.of_oci(index, processors)?.digest),
@@ -392,10 +392,10 @@ impl Contents {
         }
     }
 
-    /// An image's configuration.
+    /// The configuration of an image.
     ///
     /// # Errors
-    /// When it is none.
+    /// When it cannot be decoded.
     pub fn config(&self, image: &Image) -> Result<Config, ArchiveError> {
         let bytes = self.documents.get(&image.config);
         let bytes = bytes
@@ -424,8 +424,8 @@ impl Contents {
         Err(invalid("its indexes are nested too deeply"))
     }
 
-    /// The manifest for one of these processors, one that is there before one that is only named; without a platform, one counts when it is the
-    /// only one.
+    /// The manifest for one of these architectures; one that is present is preferred to one that is only named. A single manifest is taken
+    /// whatever its platform.
     fn choose<'a>(
         &self,
         manifests: &'a [Descriptor],
@@ -451,8 +451,8 @@ impl Contents {
         })
     }
 
-    /// Compares what the archive holds with what it says that it holds: blobs with the digests that are their names, and layers with the
-    /// digests of the configuration, unless they are compressed, which must then unfold. Tells how many were compared.
+    /// Compares the archive's contents with its own digests: blobs with their names, and uncompressed layers with the digests in the
+    /// configuration. Compressed layers must only decompress. Returns how many digests were compared.
     ///
     /// # Errors
     /// When something differs.
@@ -490,10 +490,10 @@ impl Contents {
 }
 
 impl Config {
-    /// Whether it tells of each of the image's layers.
+    /// Checks that the configuration has a digest for each of the image's layers.
     ///
     /// # Errors
-    /// When it does not.
+    /// When the numbers differ.
     pub fn check(&self, image: &Image) -> Result<(), ArchiveError> {
         let (said, there) = (self.rootfs.diff_ids.len(), image.layers.len());
         match said == there {
@@ -527,7 +527,7 @@ fn parse(name: &str, bytes: &[u8]) -> Result<OciDocument, ArchiveError> {
     serde_json::from_slice(bytes).map_err(|e| invalid(format!("{name}: {e}")))
 }
 
-/// Where a blob lies.
+/// The entry name of a blob.
 fn blob(descriptor: &Descriptor) -> Result<String, ArchiveError> {
     let digest: Digest = descriptor
         .digest

@@ -3,61 +3,61 @@
 use fdn_core::{Coded, ErrorCode};
 use wasmparser::{Encoding, Parser, Payload, Validator};
 
-/// What an upload is.
+/// The description of an upload that is a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// The version of `wasi:http/incoming-handler` that it exports, such as `0.2.3`.
+    /// The exported version of `wasi:http/incoming-handler`, such as `0.2.3`.
     pub handler_version: String,
-    /// Names of its exports.
+    /// The names of its exports.
     pub exports: Vec<String>,
-    /// Names of its imports; the network offers all of them.
+    /// The names of its imports; the network offers all of them.
     pub imports: Vec<String>,
 }
 
-/// An upload that is not a function.
+/// Why an upload is not a function.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InspectError {
-    /// No bytes.
+    /// The file is empty.
     #[error("the file is empty; upload the .wasm file that your build wrote")]
     Empty,
-    /// Something else.
+    /// The file is not WebAssembly.
     #[error(
         "the file is {looks_like}, not a WebAssembly component; upload the .wasm file that your build wrote"
     )]
     NotWasm {
-        /// What it looks like, with its article.
+        /// What it looks like, with the article.
         looks_like: String,
     },
-    /// A core module.
+    /// The file is a core module, not a component.
     #[error(
         "the file is a core WebAssembly module, not a component; make one with `wasm-tools component new module.wasm -o component.wasm` (modules built for wasm32-wasip1 also need `--adapt wasi_snapshot_preview1.reactor.wasm`)"
     )]
     CoreModule,
-    /// Broken.
+    /// The component is truncated or malformed.
     #[error(
         "the component is truncated or malformed at byte {offset} of {size}: {reason}; build or upload it again"
     )]
     Malformed {
-        /// Where.
+        /// The position of the error, in bytes.
         offset: u64,
-        /// Bytes of the file.
+        /// The size of the file in bytes.
         size: u64,
-        /// In the parser's words.
+        /// The parser's message.
         reason: String,
     },
-    /// No handler.
+    /// The component does not export the handler.
     #[error("the component does not export wasi:http/incoming-handler@0.2; it exports {}; build it for the world wasi:http/proxy", list(.exports))]
     NoHandler {
         /// What it exports instead.
         exports: Vec<String>,
     },
-    /// Imports that nobody provides.
+    /// The component has imports that the network does not offer.
     #[error("the component imports what the network does not offer: {}; the network offers wasi:cli, clocks, filesystem, http, io, random and sockets 0.2", list(.imports))]
     ForeignImports {
-        /// Each of them.
+        /// The names of these imports.
         imports: Vec<String>,
     },
 }
@@ -83,8 +83,8 @@ impl Coded for InspectError {
     }
 }
 
-/// Interfaces that functions may import, in any version 0.2.x. All are linked; what is granted through them is another
-/// matter: no files, no sockets, no names, HTTP to allowed hosts only.
+/// The interfaces that functions may import, in any version 0.2.x. All are linked; which access they grant is decided
+/// elsewhere: no files, no sockets, no names, HTTP to allowed hosts only.
 const OFFERED: &[(&str, &[&str])] = &[
     (
         "wasi:cli",
@@ -120,7 +120,7 @@ const OFFERED: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The patch version if `version` is a release 0.2.x; build metadata is ignored, as semantic versioning says.
+/// Whether `version` is a release 0.2.x; build metadata is ignored, as semantic versioning requires.
 fn is_zero_two(version: &str) -> bool {
     let release = version
         .split_once('+')
@@ -142,7 +142,7 @@ fn is_offered(import: &str) -> bool {
         })
 }
 
-/// A well-formed component: the first half of [`inspect`], for callers that report each check by itself.
+/// A well-formed component: the first half of [`inspect`], for callers that report each check separately.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parsed {
     size: u64,
@@ -168,7 +168,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, InspectError> {
     Validator::new().validate_all(bytes).map_err(malformed)?;
     let (exports, imports) = names(bytes).map_err(malformed)?;
     if exports.is_empty() {
-        // A component that was cut between two sections is well-formed, and exports come last.
+        // A component truncated between two sections is well-formed, and exports come last.
         return Err(InspectError::Malformed {
             offset: size,
             size,
@@ -218,7 +218,7 @@ impl Parsed {
         }
     }
 
-    /// The description of a component that passed both.
+    /// The description of a component that passed both checks.
     #[must_use]
     pub fn into_inspection(self, handler_version: String) -> Inspection {
         Inspection {
@@ -242,7 +242,7 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, InspectError> {
     Ok(parsed.into_inspection(handler_version))
 }
 
-/// The eight bytes that every WebAssembly file begins with: magic, version, layer.
+/// Checks the eight bytes at the start of every WebAssembly file: magic, version, layer.
 fn check_magic(bytes: &[u8]) -> Result<(), InspectError> {
     let Some(rest) = bytes.strip_prefix(b"\0asm") else {
         return Err(InspectError::NotWasm {
@@ -255,7 +255,7 @@ fn check_magic(bytes: &[u8]) -> Result<(), InspectError> {
     }
 }
 
-/// Names of the exports and imports of the outermost component.
+/// The names of the exports and imports of the outermost component.
 fn names(bytes: &[u8]) -> Result<(Vec<String>, Vec<String>), wasmparser::BinaryReaderError> {
     let (mut exports, mut imports) = (Vec::new(), Vec::new());
     let mut depth = 0_u32;

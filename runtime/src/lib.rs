@@ -1,12 +1,12 @@
-//! WebAssembly components with `wasi:http`: validated, compiled, run within limits.
+//! Validates, compiles and runs WebAssembly components with `wasi:http`, within limits.
 //!
-//! The controller uses [`validate`] to judge uploads; the edge agent compiles with [`CompileWorker`], loads with
-//! [`Engine::load`] and serves with [`Function::call`]. Both read archives of container images with [`image`]. Nothing here knows about
+//! The controller checks uploads with [`validate`]; the edge agent compiles with [`CompileWorker`], loads with
+//! [`Engine::load`] and serves with [`Function::call`]. Both read archives of container images with [`image`]. Nothing in this crate knows about
 //! apps, tenants, routing or the wire.
 //!
-//! The life of a call: the guest is polled on the caller's own task first, so that a small function never crosses a thread.
-//! Once it has used its first slice of about a millisecond of CPU, it moves to a bounded pool of background threads, where
-//! guests share a thread in slices. An endless loop therefore delays no light function. [`call`] tells the rest.
+//! A call first runs on the caller's own task, so that a small function never crosses a thread.
+//! Once the guest has used its first slice of about a millisecond of CPU, it moves to a bounded pool of background threads, where
+//! guests share a thread in slices. An endless loop therefore delays no light function. Details are in [`call`].
 
 mod artifact;
 pub mod call;

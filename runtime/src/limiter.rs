@@ -1,17 +1,17 @@
-//! The memory bound of one instance: all linear memories and tables of the store together.
+//! The memory limit of one instance: all linear memories and tables of the store together.
 //!
-//! Wasmtime's own `StoreLimits` bound each memory by itself, so that a component with ten memories could hold ten times its
-//! limit. A refusal is remembered, because what a guest does after a refused `memory.grow` is usually to abort, and the log
+//! Wasmtime's own `StoreLimits` limits each memory separately, so that a component with ten memories could hold ten times its
+//! limit. A refusal is remembered, because after a refused `memory.grow` a guest usually aborts, and the log
 //! should then name the limit and not the abort.
 
 use wasmtime::ResourceLimiter;
 
-/// What a table element costs; wasmtime stores a pointer for each.
+/// Bytes of a table element; wasmtime stores a pointer for each.
 const TABLE_ELEMENT: u64 = std::mem::size_of::<usize>() as u64;
 /// Components made of several modules have a handful; Python's has about 14.
 const MAX_INSTANCES: usize = 64;
 
-/// Counts what the store holds.
+/// Counts what the store holds, in bytes.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     limit: u64,
@@ -32,18 +32,18 @@ impl Limiter {
         }
     }
 
-    /// Forgets a refusal of an earlier call.
+    /// Prepares for another call: sets its limit and forgets a refusal of an earlier call.
     pub(crate) fn begin_call(&mut self, limit: u64) {
         self.limit = limit;
         self.refused = false;
     }
 
-    /// Whether the running call was refused memory.
+    /// Whether memory was refused to the running call.
     pub(crate) fn refused(&self) -> bool {
         self.refused
     }
 
-    /// The most that was held, in bytes.
+    /// The most bytes held so far.
     pub(crate) fn peak(&self) -> u64 {
         self.peak
     }
@@ -60,7 +60,7 @@ impl Limiter {
         true
     }
 
-    /// The growth that was just allowed did not happen.
+    /// Takes back the growth that was just allowed, because it failed.
     fn undo(&mut self) {
         self.held = self.held.saturating_sub(self.last_growth);
         self.last_growth = 0;

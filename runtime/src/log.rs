@@ -1,4 +1,4 @@
-//! What a function writes, line by line, within bounds.
+//! The output of a function, split into lines and limited in size.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,12 +11,12 @@ use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError};
 
-/// Takes the lines of one call. Called on the thread that runs the guest, so it must not block.
+/// Receives the lines of one call. It is called on the thread that runs the guest, so it must not block.
 ///
-/// A call that ends badly writes exactly one line on [`LogStream::System`] with the reason; a denied outbound request writes
+/// A call that fails writes exactly one line to [`LogStream::System`] with the reason; a denied outbound request writes
 /// one as well. The gateway need not write them again.
 pub trait LogSink: Send + Sync + 'static {
-    /// One line without its newline. Lines longer than the limit arrive cut.
+    /// Receives one line without its newline. Lines longer than the limit arrive truncated.
     fn line(&self, instance: InstanceId, stream: LogStream, text: &str);
 }
 
@@ -53,7 +53,7 @@ impl LogSink for MemoryLog {
 }
 
 /// The output of an instance. Guests keep their stream handles from one call to the next, so the streams live as long as
-/// the instance and the sink behind them is exchanged for each call.
+/// the instance, and the sink behind them is replaced for each call.
 #[derive(Clone, Default)]
 pub(crate) struct Output(Arc<Mutex<State>>);
 
@@ -96,7 +96,7 @@ impl Output {
         state.said_cut = false;
     }
 
-    /// Writes lines that lack their newline and lets go of the sink.
+    /// Writes out lines that lack their newline and releases the sink.
     pub(crate) fn end_call(&self) {
         let mut state = self.lock();
         state.flush(LogStream::Stdout);
@@ -130,7 +130,7 @@ impl State {
             let taken = text.len().min(room).min(self.left);
             self.partial(stream).extend_from_slice(&text[..taken]);
             self.left -= taken;
-            // A newline costs as well, or a guest could send any number of empty lines.
+            // A newline counts as well; otherwise a guest could send any number of empty lines.
             if self.left == 0 && (taken < text.len() || ends) {
                 self.say_cut(stream);
                 return;
@@ -175,7 +175,7 @@ impl State {
     }
 }
 
-/// Standard output or standard error as a guest sees it.
+/// Standard output or standard error of a guest.
 #[derive(Clone)]
 pub(crate) struct GuestStream {
     output: Output,

@@ -1,7 +1,7 @@
-//! The probe: one call that an upload must answer before it is accepted.
+//! The probe: one test call that an upload must answer before it is accepted.
 //!
-//! It has no network: what is uploaded runs beside the controller before anybody has accepted it. A function that answers with an error
-//! because of that passes.
+//! It has no network, because an upload runs beside the controller before anybody has accepted it. A function that answers with an error
+//! for that reason passes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,46 +23,46 @@ pub const PROBE_HEADER: &str = "x-fdn-probe";
 
 /// The authority of the probe call; `.invalid` never resolves (RFC 6761).
 const PROBE_HOST: &str = "probe.invalid";
-/// How many lines of its output a failed probe quotes.
+/// How many lines of the function's output a failed probe quotes.
 const LOG_LINES: usize = 10;
 
-/// How the function answered.
+/// The result of a probe that passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeReport {
-    /// The status.
+    /// The HTTP status of the answer.
     pub status: u16,
-    /// Bytes of the body.
+    /// The size of the body in bytes.
     pub body_size: u64,
     /// How long the whole call took.
     pub took: Duration,
-    /// The most memory it held.
+    /// The most memory that the instance held, in bytes.
     pub memory_peak: u64,
     /// Whether it tried to send requests, which a probe may not.
     pub asked_network: bool,
 }
 
-/// A function that did not pass.
+/// Why a function did not pass.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
     /// The call failed.
     #[error("the probe call `GET /` failed ({}): {error}{hint}{log}", .error.code())]
     Failed {
-        /// How.
+        /// The error of the call.
         error: CallError,
-        /// What to do about it, if that is known, or nothing.
+        /// What to do about it, or empty.
         hint: &'static str,
-        /// The last lines of its output, each on its own line, or nothing.
+        /// The last lines of its output, each on its own line, or empty.
         log: String,
     },
-    /// The answer was an error of the server's kind.
+    /// The answer was a server error.
     #[error(
         "the probe call `GET /` was answered with status {status}; answer with less than 500{log}"
     )]
     Status {
-        /// The status.
+        /// The HTTP status.
         status: u16,
-        /// The last lines of its output, each on its own line, or nothing.
+        /// The last lines of its output, each on its own line, or empty.
         log: String,
     },
 }
@@ -76,11 +76,11 @@ impl Coded for ProbeError {
 const NO_NETWORK: &str = "; it tried to send a request and the probe has no network: answer calls with the header `x-fdn-probe` without one, or \
                           answer with an error where a request fails";
 
-/// Sends `GET /` with the header [`PROBE_HEADER`] and reads the whole answer. The context's own log is replaced, it
+/// Sends `GET /` with the header [`PROBE_HEADER`] and reads the whole answer. The context's log is replaced, the call
 /// has no network, and the instance is not kept.
 ///
 /// # Errors
-/// When the call fails, or the status is 500 or more and that is not for want of a network.
+/// When the call fails, or the status is 500 or more although the function did not try to use the network.
 pub async fn probe(
     function: &Arc<Function>,
     mut context: CallContext,
@@ -134,7 +134,7 @@ pub async fn probe(
     })
 }
 
-/// What the function itself wrote last. Its own words often say why it failed.
+/// The last lines that the function itself wrote. They often say why it failed.
 fn last_lines(log: &MemoryLog) -> String {
     let lines: Vec<String> = log
         .lines()

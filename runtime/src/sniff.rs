@@ -1,6 +1,6 @@
-//! Says what a file that is not WebAssembly looks like, because "wrong magic number" helps nobody.
+//! Describes what a file that is not WebAssembly looks like, because "wrong magic number" helps nobody.
 
-/// Bytes that a file begins with, and what it then is.
+/// First bytes of a file, and its description.
 const MAGIC: &[(&[u8], &str)] = &[
     (b"\x7fELF", "an ELF executable (a native Linux program)"),
     (b"MZ", "a PE executable (a native Windows program)"),
@@ -37,7 +37,7 @@ const MAGIC: &[(&[u8], &str)] = &[
     (b"#!", "a script"),
 ];
 
-/// What the file looks like, with its article.
+/// A description of the file, with the article.
 pub(crate) fn what_is(bytes: &[u8]) -> String {
     if let Some((_, name)) = MAGIC.iter().find(|(magic, _)| bytes.starts_with(magic)) {
         return (*name).to_owned();
@@ -47,7 +47,7 @@ pub(crate) fn what_is(bytes: &[u8]) -> String {
     }
     let head = &bytes[..bytes.len().min(4096)];
     match std::str::from_utf8(head) {
-        // A character cut in two at the end of the head is no proof against text.
+        // A character truncated at the end of the head does not mean that the file is not text.
         Err(error) if error.error_len().is_some() || error.valid_up_to() == 0 => {
             "a binary file of an unknown kind".to_owned()
         }

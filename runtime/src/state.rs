@@ -1,4 +1,4 @@
-//! What the host keeps for one instance: the data of its store.
+//! The host's state of one instance: the data of its store.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use crate::limiter::Limiter;
 use crate::log::Output;
 use crate::outbound::Hooks;
 
-/// Resources (bodies, headers, streams, timers) that an instance may hold.
+/// The most resources (bodies, headers, streams, timers) that an instance may hold.
 const MAX_RESOURCES: usize = 8192;
-/// An instance that holds more between two calls leaks them and is not used again. Guests with garbage collection hold some.
+/// An instance that holds more than this between two calls leaks them and is not reused. Guests with garbage collection hold some.
 const MAX_IDLE_RESOURCES: usize = 512;
-/// Bytes of one list or string that a guest hands to the host.
+/// The most bytes of one list or string that a guest passes to the host.
 pub(crate) const HOSTCALL_FUEL: usize = 4 << 20;
-/// Component-model handles.
+/// The most component-model handles.
 pub(crate) const MAX_HANDLES: usize = 16_384;
-/// Memory of one header map, its bookkeeping included.
+/// The most memory of one header map, in bytes, including its bookkeeping.
 const FIELD_SIZE: usize = 128 << 10;
-/// Random bytes in one request for them.
+/// The most random bytes in one request.
 const MAX_RANDOM: u64 = 1 << 20;
-/// Ticks until the first look at a guest. One would cut a guest that starts just before a tick.
+/// Ticks until the first check of a guest. With one, a guest that starts just before a tick would be interrupted.
 pub(crate) const FIRST_SLICE: u64 = 2;
 const NEXT_SLICE: u64 = 1;
 
@@ -65,7 +65,7 @@ impl GuestState {
     pub(crate) fn new(context: &CallContext, call: Arc<Shared>, hooks: Hooks) -> Self {
         let output = Output::default();
         let mut wasi = WasiCtx::builder();
-        // The builder inherits nothing: no files, no arguments, no environment, no standard streams of this process.
+        // The builder inherits nothing from this process: no files, arguments, environment, or standard streams.
         wasi.envs(&context.env)
             .stdout(output.stream(LogStream::Stdout))
             .stderr(output.stream(LogStream::Stderr))
@@ -89,14 +89,14 @@ impl GuestState {
         }
     }
 
-    /// Makes an idle instance's state serve another call.
+    /// Prepares an idle instance's state for another call.
     pub(crate) fn begin_call(&mut self, context: &CallContext, call: Arc<Shared>, hooks: Hooks) {
         self.limiter.begin_call(context.limits.memory.as_bytes());
         self.hooks = hooks;
         self.call = call;
     }
 
-    /// Cuts every tie to the call that has ended, before the instance is kept. Whether it may serve another one: not if a
+    /// Cuts all ties to the call that has ended, before the instance is kept. Returns whether it may serve another call: not if a
     /// response body is still open in it, nor if it leaks resources.
     pub(crate) fn end_call(&mut self) -> bool {
         self.hooks.end_call();
@@ -113,7 +113,7 @@ impl GuestState {
         held <= MAX_IDLE_RESOURCES
     }
 
-    /// At the end of a slice: ends the guest if a limit is passed, otherwise makes it give its thread back.
+    /// At the end of a slice: ends the guest if a limit is exceeded, otherwise makes it yield its thread.
     pub(crate) fn end_slice(
         mut store: StoreContextMut<'_, Self>,
     ) -> wasmtime::Result<UpdateDeadline> {

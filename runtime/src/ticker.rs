@@ -1,12 +1,12 @@
-//! The clock that cuts guests into slices: one thread for the whole process advances the epoch of every engine each
-//! millisecond. Compiled code looks at the epoch on function entry and at loop heads.
+//! The clock that cuts guests into slices: one thread for the whole process advances the epoch of every engine once per
+//! millisecond. Compiled code checks the epoch on function entry and at loop heads.
 
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use wasmtime::EngineWeak;
 
-/// How long a slice is.
+/// The length of a slice.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
 struct Ticker {
@@ -17,7 +17,7 @@ struct Ticker {
 static TICKER: OnceLock<Ticker> = OnceLock::new();
 static STARTED: OnceLock<Result<(), std::io::ErrorKind>> = OnceLock::new();
 
-/// Has the epoch of `engine` advanced until the engine is dropped.
+/// Advances the epoch of `engine` from now on until the engine is dropped.
 pub(crate) fn register(engine: &wasmtime::Engine) -> std::io::Result<()> {
     let ticker = TICKER.get_or_init(|| Ticker {
         engines: Mutex::new(Vec::new()),

@@ -1,4 +1,4 @@
-//! The one place with `unsafe` code: mapping compiled machine code into this process.
+//! The only `unsafe` code: mapping compiled machine code into this process.
 
 #![allow(
     unsafe_code,
@@ -13,15 +13,15 @@ use crate::artifact::TrustedFile;
 
 /// Maps a compiled component.
 pub(crate) fn map(engine: &wasmtime::Engine, trusted: &TrustedFile) -> wasmtime::Result<Component> {
-    // Through the descriptor, so that the file mapped is the file checked even if the name now means another one.
+    // Through the descriptor, so that the mapped file is the verified one even if the name now refers to another file.
     let path = format!("/proc/self/fd/{}", trusted.file().as_raw_fd());
-    // SAFETY: `deserialize_file` demands that the content was written by `Component::serialize` or
+    // SAFETY: `deserialize_file` requires that the content was written by `Component::serialize` or
     // `Engine::precompile_component`, and that it does not change while it is mapped.
-    // - A `TrustedFile` exists only if the content's SHA-256 is the one that a compiler of this node recorded for this very
-    //   engine (version, settings, CPU features), or one of the controller, as the network's authority has signed; wasmtime checks the engine's part
-    //   once more.
+    // - A `TrustedFile` exists only if the content's SHA-256 is the one that a compiler of this node recorded for exactly this
+    //   engine (version, settings, CPU features), or one of the controller's compiler that the network's authority has signed; wasmtime checks the
+    //   engine's part once more.
     // - Compiled files are written under a temporary name and renamed; nothing in this project opens one for writing after
     //   that. Deleting or replacing the name leaves the mapped inode as it is. The cache folder belongs to the node's own
-    //   user; whoever can write there can as well replace the node's binary.
+    //   user; whoever can write there can also replace the node's binary.
     unsafe { Component::deserialize_file(engine, path) }
 }

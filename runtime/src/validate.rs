@@ -1,4 +1,4 @@
-//! All checks of an upload in their order: size, format, exports, imports, compile, probe.
+//! All checks of an upload, in order: size, format, exports, imports, compile, probe.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,47 +16,47 @@ use crate::function::Function;
 use crate::inspect::{self, InspectError, Inspection};
 use crate::probe::{ProbeError, ProbeReport, probe};
 
-/// What an upload is judged by.
+/// The options for checking an upload.
 #[derive(Clone)]
 pub struct ValidateOptions {
-    /// The largest component.
+    /// The largest accepted component.
     pub size_limit: ByteSize,
-    /// Where compiled files go; the compiled form of an accepted upload stays there.
+    /// The folder for compiled files; the compiled form of an accepted upload stays there.
     pub compiled_dir: PathBuf,
-    /// Context of the probe call: limits, variables and allowed hosts of the manifest.
+    /// The context of the probe call, with the manifest's limits, variables and allowed hosts.
     pub probe: CallContext,
-    /// Functions that need not be compiled again.
+    /// The compile cache: functions in it are not compiled again.
     pub cache: Option<CompileCache>,
 }
 
-/// An upload that passed.
+/// An upload that passed all checks.
 pub struct Validated {
-    /// What was checked, for people.
+    /// The checks and their results, in words.
     pub steps: Vec<ValidationStep>,
     /// The component's digest.
     pub digest: Digest,
-    /// What it is.
+    /// The description of the component.
     pub inspection: Inspection,
     /// Its compiled file.
     pub compiled: PathBuf,
-    /// What the compiler said of that file.
+    /// The compiler's report on that file.
     pub report: CompileReport,
-    /// How it answered.
+    /// The answer to the probe.
     pub probe: ProbeReport,
-    /// The function, loaded.
+    /// The loaded function.
     pub function: Arc<Function>,
 }
 
-/// An upload that did not pass.
+/// Why an upload did not pass.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValidateError {
-    /// Too large.
+    /// The component is too large.
     #[error(
         "the component has {size} bytes, more than the limit of {limit}; make it smaller, for example with `wasm-tools strip` or an optimised build"
     )]
     TooLarge {
-        /// Bytes.
+        /// Its size in bytes.
         size: u64,
         /// The limit.
         limit: ByteSize,
@@ -66,23 +66,23 @@ pub enum ValidateError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// Not a function.
+    /// The upload is not a function.
     #[error(transparent)]
     Inspect(#[from] InspectError),
-    /// Not compiled.
+    /// The component cannot be compiled.
     #[error(transparent)]
     Compile(#[from] CompileError),
-    /// Not loaded.
+    /// The compiled component cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// Not answered.
+    /// The function did not pass the probe.
     #[error(transparent)]
     Probe(#[from] ProbeError),
-    /// We have a bug.
+    /// An internal error: a bug of this crate.
     #[error("validation broke: {0}")]
     Internal(String),
 }
@@ -103,7 +103,7 @@ impl Coded for ValidateError {
 /// Checks the component in the file `upload`.
 ///
 /// # Errors
-/// The first check that fails; its code and text are meant for the person who uploaded. Nothing is left behind then.
+/// The first check that fails; its code and text are meant for the person who uploaded. Nothing is left on disk then.
 pub async fn validate(
     engine: &Engine,
     compiler: &Compiler,
@@ -113,7 +113,7 @@ pub async fn validate(
     let mut steps = Steps::default();
     let (inspection, digest) = inspect_file(upload, options.size_limit, &mut steps).await?;
 
-    // Compiled under a temporary name, so that what fails the probe leaves nothing and disturbs nobody else's file.
+    // Compiled under a temporary name, so that an upload that fails the probe leaves nothing and affects no other file.
     let folder = &options.compiled_dir;
     let workshop = tempfile::Builder::new()
         .prefix(LEFTOVER_PREFIX)
@@ -163,7 +163,7 @@ pub async fn validate(
     })
 }
 
-/// The checks that need no engine. Off the caller's thread: checking 64 MB takes most of a second.
+/// The checks that need no engine. They run off the caller's thread: checking 64 MB takes most of a second.
 async fn inspect_file(
     upload: &Path,
     limit: ByteSize,
@@ -229,7 +229,7 @@ fn read_error(path: &Path) -> impl FnOnce(std::io::Error) -> ValidateError {
     move |source| ValidateError::Read { path, source }
 }
 
-/// A size as people read it, rounded, with three digits at most.
+/// A size in readable units, rounded up, with at most three digits up to 1 GB.
 fn people_size(bytes: u64) -> String {
     match bytes {
         0..1_000 => format!("{bytes} B"),

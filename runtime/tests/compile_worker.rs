@@ -1,5 +1,5 @@
-//! Compiling in a separate process. This test has its own `main`, because the process that compiles is the test itself. It takes the arguments of
-//! Rust's test harness that select tests, and prints what that one prints.
+//! Tests of compilation in a separate process. This test has its own `main`, because the compiling process is the test binary itself. It accepts
+//! the arguments of Rust's test harness that select tests, and prints in the same format.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use fdn_runtime::{
 use fdn_testkit::components;
 use tokio::runtime::Runtime;
 
-/// A name and what it runs.
+/// The name of a test and its function.
 type Test = (&'static str, fn(&Runtime));
 
 macro_rules! tests {
@@ -34,7 +34,7 @@ const TESTS: &[Test] = tests![
     a_worker_has_what_another_one_made,
 ];
 
-/// What the last panic said.
+/// The message of the last panic.
 static PANIC: Mutex<String> = Mutex::new(String::new());
 
 fn main() -> ExitCode {
@@ -66,7 +66,7 @@ fn list(selected: &[Test]) {
     }
 }
 
-/// Runs tests one after the other; gives whether all passed.
+/// Runs tests one after another; returns whether all passed.
 #[expect(clippy::print_stdout, reason = "what passed and failed is the result")]
 fn run(selected: &[Test]) -> bool {
     panic::set_hook(Box::new(|info| {
@@ -112,10 +112,10 @@ fn run(selected: &[Test]) -> bool {
     failed.is_empty()
 }
 
-/// Which tests the arguments name.
+/// The selection of tests by the arguments.
 #[derive(Default)]
 struct Selection {
-    /// Names are whole and not parts.
+    /// Names must match completely, not just in part.
     exact: bool,
     list: bool,
     wanted: Vec<String>,
@@ -123,7 +123,7 @@ struct Selection {
 }
 
 impl Selection {
-    /// Other options than these have no meaning here: tests run one after the other, and what they print is not caught.
+    /// Other options have no effect here: tests run one after another, and their output is not captured.
     fn read(mut args: impl Iterator<Item = String>) -> Self {
         let mut selection = Self::default();
         while let Some(arg) = args.next() {
@@ -264,7 +264,7 @@ async fn refuses_in_the_compilers_words() {
 
 async fn keeps_to_its_memory_and_its_time() {
     let bench = Bench::new();
-    // Large enough to take longer than the worker's start, and more memory than a program starts with.
+    // Large enough to take longer than the worker's start, and more memory than a program has at its start.
     let component = bench.component(&many_functions(4000));
     let worker = CompileWorker {
         memory_limit: ByteSize::from_mib(1),
@@ -324,7 +324,7 @@ async fn a_broken_worker_is_our_fault() {
 
 async fn a_dropped_compilation_leaves_nothing() {
     let bench = Bench::new();
-    // So many that it is still at work when a busy machine lets this process look.
+    // So many that the compilation is still running when a busy machine schedules this process again.
     let component = bench.component(&many_functions(20_000));
     let (output, worker) = (bench.output(), CompileWorker::default());
     {
@@ -338,7 +338,7 @@ async fn a_dropped_compilation_leaves_nothing() {
     assert_eq!(bench.files(), 0);
 }
 
-/// Functions of which each is another one, and one that differs from version to version.
+/// A component whose functions all differ, with one that differs from version to version.
 fn versions(version: u32) -> Vec<u8> {
     let body = |i: u32| {
         let step = format!("(i32.add (i32.mul (local.get 0) (i32.const 3)) (i32.const {i}))");
@@ -368,13 +368,13 @@ async fn a_worker_has_what_another_one_made() {
     let found = second.cache.expect("compiled with a cache");
     assert!(found.hits >= 1000 && found.misses < 10, "{found:?}");
     assert_eq!(found.used, [made]);
-    // What is compiled is the same as without.
+    // The result is the same as without the cache.
     let alone = compile(2, None).await;
     assert_eq!(alone.compiled_digest, second.compiled_digest);
     assert_eq!(alone.cache, None);
     let files = std::fs::read_dir(&folder).expect("a folder").count();
     assert_eq!(files, 1, "no left-overs");
-    // One that is refused leaves nothing.
+    // A component that is refused leaves nothing behind.
     let broken = bench.component(&components::truncated());
     let refused = worker.compile(&broken, &bench.output(), Some(&cache)).await;
     assert!(matches!(refused, Err(CompileError::Refused { .. })));

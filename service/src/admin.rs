@@ -1,4 +1,4 @@
-//! The listener for operators: `/healthz` (the process runs), `/readyz` (it can do its work, 503 with the reasons otherwise) and
+//! The admin listener of a process: `/healthz` (the process runs), `/readyz` (it can do its work; otherwise 503 with the reasons) and
 //! `/metrics` (Prometheus text format).
 
 use std::net::{SocketAddr, TcpListener};
@@ -13,7 +13,7 @@ use tracing::error;
 use crate::error::ServiceError;
 use crate::health::{Condition, Readiness};
 
-/// Adds the three routes to a server of one's own. Needs [`Registry`] and [`Readiness`] as `web::Data`.
+/// Adds the three routes to an existing server. Needs [`Registry`] and [`Readiness`] as `web::Data`.
 pub fn routes(config: &mut ServiceConfig) {
     config
         .route("/healthz", web::get().to(healthz))
@@ -21,28 +21,30 @@ pub fn routes(config: &mut ServiceConfig) {
         .route("/metrics", web::get().to(metrics));
 }
 
-/// The header by which `/healthz` tells how loaded a process is: 1 is as much as it can carry.
+/// The response header of `/healthz` with the load of a process: 1 is as much as it can carry.
 pub const LOAD_HEADER: &str = "x-fdn-load";
 
-/// Where a process reads its load, for [`LOAD_HEADER`]. A process that has one adds it to the server as `web::Data`.
+/// Returns the load of a process, for [`LOAD_HEADER`]. A process that has one adds it to its server as `web::Data`.
 #[derive(Clone)]
 pub struct Load(pub Arc<dyn Fn() -> f64 + Send + Sync>);
 
-/// The header by which `/healthz` tells why a process takes no work now although it runs. DNS servers send nobody there then; who watches over processes
-/// sees one that lives, since a restart would not help.
+/// The response header of `/healthz` with the reason why a running process takes no work now. DNS servers then send no clients there; process
+/// supervisors
+/// see a healthy process, since a restart would not help.
 pub const REFUSES_HEADER: &str = "x-fdn-refuses";
 
-/// Why a process takes no work now, if it takes none: for [`REFUSES_HEADER`], and as a condition of `/readyz`. A process that can say so adds it to the
+/// Why a process takes no work now, if it does not: for [`REFUSES_HEADER`], and as a condition of `/readyz`. A process that supports this adds it
+/// to its
 /// server as `web::Data`.
 #[derive(Clone)]
 pub struct Refuses {
-    /// The condition's name.
+    /// The name of the condition.
     pub condition: &'static str,
-    /// Why it takes none now.
+    /// Returns why it takes no work now, or `None` if it does.
     pub why: Arc<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
-/// What a header may hold of a text.
+/// Replaces the characters that a header value cannot contain.
 fn printable(text: &str) -> String {
     let printable = |c| if matches!(c, ' '..='~') { c } else { '?' };
     text.chars().map(printable).collect()
@@ -105,7 +107,7 @@ pub struct AdminServer {
 }
 
 impl AdminServer {
-    /// Serves the three routes, and those that `more` adds, on `listener`.
+    /// Serves the three routes, and those added by `more`, on `listener`.
     ///
     /// # Errors
     /// When the listener's address cannot be read or the server cannot start.
@@ -130,7 +132,7 @@ impl AdminServer {
         })
         .workers(1)
         .disable_signals()
-        // Who follows a log and has gone away must not be waited for.
+        // A client that followed a log and has disconnected must not delay the shutdown.
         .h1_allow_half_closed(false)
         .shutdown_timeout(1)
         .listen(listener)
@@ -141,13 +143,13 @@ impl AdminServer {
         Ok(Self { address, handle })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Stops it.
+    /// Stops the server.
     pub async fn stop(self) {
         self.handle.stop(true).await;
     }

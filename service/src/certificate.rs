@@ -1,9 +1,10 @@
-//! Certificates that a listener shows: read at the start, and again whenever their files have changed.
+//! The certificates of a listener: read at startup, and again whenever their files change.
 //!
-//! Of several, a client gets the one that names the host it asks for (RFC 6066, section 3), by its name before by a wildcard (RFC 9525, section 6.3), else the
-//! first. Connections that are open keep the one that they began with; new ones get the new one. What cannot be read changes nothing: the
-//! certificate that is held goes on, and the log and a metric say so. Files are rarely replaced both at once, so a certificate beside another's
-//! key is looked at again the next time.
+//! With several certificates, a client gets the one for the host that it asks for (RFC 6066, section 3), by exact name before wildcard (RFC
+//! 9525, section 6.3), otherwise the first. Open connections keep the certificate that they began with; new ones get the new one. An unreadable
+//! file changes
+//! nothing: the current certificate stays in use, and the failure is logged and counted. The two files are rarely replaced at the same time, so a
+//! certificate that does not match its key is read again at the next check.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,20 +36,20 @@ use crate::secret::{self, Secret};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CertificateFiles {
-    /// The certificate and those that lead to an authority (PEM).
+    /// The certificate chain, from the certificate to the one signed by an authority (PEM).
     pub certificate_file: PathBuf,
-    /// Its key (PEM).
+    /// The private key (PEM).
     pub key_file: PathBuf,
 }
 
-/// The texts of both files.
+/// The content of both files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Texts {
     certificate: String,
     key: Secret,
 }
 
-/// The files of one certificate, and which section of the settings names them.
+/// The files of one certificate, and the section of the settings that names them.
 #[derive(Clone, Debug)]
 struct Source {
     files: CertificateFiles,
@@ -90,7 +91,7 @@ impl Source {
     }
 }
 
-/// The host names that a certificate is for, in lower case, wildcards with their asterisk.
+/// The host names in a certificate, in lower case, including wildcards.
 fn names(certificate: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else {
         return Vec::new();
@@ -107,7 +108,7 @@ fn names(certificate: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// The certificates of the moment.
+/// The current certificates.
 #[derive(Debug)]
 struct Set {
     first: Arc<CertifiedKey>,
@@ -115,7 +116,7 @@ struct Set {
 }
 
 impl Set {
-    /// Of at least one certificate. Of two for one name the first counts.
+    /// A set of at least one certificate; `None` if there is none. If a name is in several certificates, the first one wins.
     fn new(keys: &[Arc<CertifiedKey>]) -> Option<Self> {
         let mut by_name = BTreeMap::new();
         for key in keys {
@@ -142,7 +143,7 @@ impl Set {
     }
 }
 
-/// The certificates of the moment, for handshakes that begin in it.
+/// The current certificates, for new handshakes.
 #[derive(Debug)]
 struct Shown(ArcSwap<Set>);
 
@@ -152,7 +153,7 @@ impl ResolvesServerCert for Shown {
     }
 }
 
-/// A certificate that is looked after.
+/// A certificate that is kept up to date.
 #[derive(Clone)]
 struct Held {
     source: Source,
@@ -160,7 +161,7 @@ struct Held {
     key: Arc<CertifiedKey>,
 }
 
-/// Certificates that are looked after.
+/// Certificates that are kept up to date with their files.
 pub struct Certificates {
     held: Vec<Held>,
     every: Duration,
@@ -169,11 +170,11 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Reads the certificates, of which there must be at least one; `setting` is the section of the settings that names them. [`Certificates::run`] looks
-    /// at their files again after `every`.
+    /// Reads the certificates, of which there must be at least one; `setting` is the section of the settings that names them.
+    /// [`Certificates::run`] checks their files every `every`.
     ///
     /// # Errors
-    /// When a file cannot be read, or two do not belong together.
+    /// When a file cannot be read, or a certificate and its key do not match.
     pub fn open(
         files: Vec<CertificateFiles>,
         setting: &'static str,
@@ -200,11 +201,11 @@ impl Certificates {
         })
     }
 
-    /// What connections are accepted with that speak one of `protocols` (RFC 7301). It always shows the certificates of the moment, and takes sessions
-    /// up again by tickets (RFC 8446, section 4.6.1).
+    /// The TLS settings of a server that speaks one of `protocols` (RFC 7301). It always uses the current certificates, and resumes sessions
+    /// by tickets (RFC 8446, section 4.6.1).
     ///
     /// # Errors
-    /// When the operating system gives no randomness.
+    /// When the operating system provides no random numbers.
     pub fn config(&self, protocols: &[&[u8]]) -> Result<ServerConfig, ServiceError> {
         let failed = |cause: rustls::Error| ServiceError::Certificate(cause.to_string());
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
@@ -217,11 +218,11 @@ impl Certificates {
         Ok(config)
     }
 
-    /// Looks at the files until `shutdown`; `unread` counts the looks that fail.
+    /// Checks the files until `shutdown`; `unread` counts failed checks.
     pub async fn run(mut self, unread: IntCounter, shutdown: CancellationToken) {
         let mut ticks = interval(self.every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // Whether the last look failed, so that it is said once.
+        // Whether the last check failed, so that a failure is logged once.
         let mut failed = false;
         loop {
             tokio::select! {
@@ -234,7 +235,7 @@ impl Certificates {
                 let told: Vec<_> = told.collect();
                 (held, told)
             });
-            // The runtime ends.
+            // The runtime is shutting down.
             let Ok((held, told)) = looked.await else {
                 return;
             };
@@ -262,7 +263,7 @@ fn set_of(held: &[Held]) -> Option<Set> {
     Set::new(&keys)
 }
 
-/// Looks at a certificate's files; whether there is a new one.
+/// Checks the files of a certificate; returns whether there is a new one.
 fn look(held: &mut Held, provider: &CryptoProvider) -> Result<bool, ServiceError> {
     let texts = held.source.read()?;
     if texts == held.texts {

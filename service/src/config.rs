@@ -1,6 +1,6 @@
-//! Settings: built-in defaults, then a TOML file, then `FDN_SECTION__KEY` variables, then flags.
+//! Settings: built-in defaults, then a TOML file, then `FDN_SECTION__KEY` environment variables, then flags.
 //!
-//! The settings type itself refuses unknown keys (`#[serde(deny_unknown_fields)]`) and checks values; what comes back is trusted.
+//! The settings type itself rejects unknown keys (`#[serde(deny_unknown_fields)]`) and validates values; the result needs no further checks here.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub const ENV_PREFIX: &str = "FDN_";
 /// Reads settings of type `T`. `overrides` holds dotted keys and values from flags, such as `("listen", "127.0.0.1:1")`.
 ///
 /// # Errors
-/// When the file cannot be read, is not TOML, or has an unknown key or a value of the wrong form; the message names file, key
+/// When the file cannot be read, is not TOML, or has an unknown key or an invalid value; the message names the file, the key
 /// and what was expected.
 pub fn load<T>(file: Option<&Path>, overrides: &[(&str, String)]) -> Result<T, ServiceError>
 where
@@ -27,7 +27,7 @@ where
     if let Some(path) = file {
         let text = std::fs::read_to_string(path)
             .map_err(|e| ServiceError::Config(format!("{} cannot be read: {e}", path.display())))?;
-        // Parsed once by itself, because this parser's messages name line and column.
+        // Parsed separately first, because this parser's error messages contain line and column.
         toml::from_str::<toml::Table>(&text).map_err(|e| {
             ServiceError::Config(format!("{}: {}", path.display(), e.to_string().trim()))
         })?;

@@ -1,35 +1,35 @@
-//! What can go wrong in the shell of a process.
+//! Errors of the code that all processes share.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use fdn_core::{Coded, ErrorCode};
 
-/// An error of the shell.
+/// An error of the shared service code.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServiceError {
     /// The configuration is not valid.
     #[error("configuration: {0}")]
     Config(String),
-    /// Somebody listens there already.
+    /// Another program listens on the address already.
     #[error(
         "{address} is already taken by another program; stop it or choose another address with {setting}"
     )]
     AddressTaken {
         /// The address.
         address: SocketAddr,
-        /// The flag or key that changes it.
+        /// The flag or setting that changes it.
         setting: String,
     },
-    /// The address cannot be listened on for another reason.
+    /// The address cannot be bound for another reason.
     #[error("cannot listen on {address} ({setting}): {source}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// The flag or key that changes it.
+        /// The flag or setting that changes it.
         setting: String,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// A file or folder cannot be used.
@@ -37,16 +37,16 @@ pub enum ServiceError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why, and what to do.
+        /// The cause, and what to do about it.
         reason: String,
     },
-    /// A sealed value was not sealed with this key, or was changed.
+    /// A sealed value was not sealed with this key, or was tampered with.
     #[error("a sealed value cannot be opened: the key differs, or the value was changed")]
     Sealed,
-    /// The operating system gave no randomness.
+    /// The operating system provided no random numbers.
     #[error("the operating system gave no random numbers")]
     Random,
-    /// A certificate or key could not be made or read.
+    /// A certificate or key could not be created or read.
     #[error("certificates: {0}")]
     Certificate(String),
     /// The files of a certificate cannot be used.
@@ -57,11 +57,11 @@ pub enum ServiceError {
     CertificateFiles {
         /// The file of the certificate.
         certificate: PathBuf,
-        /// The file of its key.
+        /// The file of its private key.
         key: PathBuf,
         /// The section of the settings that names them.
         setting: &'static str,
-        /// Why.
+        /// The cause.
         reason: String,
     },
     /// A file of authorities cannot be used.
@@ -69,18 +69,18 @@ pub enum ServiceError {
     Authorities {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// A process does not answer that should.
+    /// A process that should run does not answer its health check.
     #[error("the process that should listen on {address} is not healthy")]
     Unhealthy {
-        /// Where it was asked.
+        /// The address that was asked.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The HTTP client could not be made.
+    /// The HTTP client could not be created.
     #[error("the HTTP client could not be made")]
     HttpClient(#[source] reqwest::Error),
     /// A metric was registered twice.

@@ -1,11 +1,11 @@
-//! Whether a process is alive and ready, as named conditions that its parts set.
+//! The readiness of a process, as named conditions that its components set.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use serde::Serialize;
 
-/// The conditions of one process: ready when all hold.
+/// The conditions of one process: it is ready when all of them hold.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
     conditions: Arc<RwLock<BTreeMap<&'static str, Condition>>>,
@@ -16,12 +16,12 @@ pub struct Readiness {
 pub struct Condition {
     /// Whether it holds.
     pub ok: bool,
-    /// Why it does not, or what is known.
+    /// Why it does not hold, or its current state.
     pub detail: String,
 }
 
 impl Readiness {
-    /// Readiness that waits for every one of `names` to be set.
+    /// Readiness with each of `names` as a condition that does not hold yet.
     #[must_use]
     pub fn waiting_for(names: &[&'static str]) -> Self {
         let readiness = Self::default();

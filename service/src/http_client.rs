@@ -1,4 +1,4 @@
-//! The HTTP client between processes of the network.
+//! HTTP clients for connections between the processes of the network.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,8 +10,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::error::ServiceError;
 
-/// A client with a connect time-out of 3 s and `idle` as the longest silence while reading, which trusts the bundled roots of the
-/// web's certificate authorities.
+/// A client with a connect timeout of 3 s and a read timeout of `idle`, which trusts the bundled public certificate authorities.
 ///
 /// # Errors
 /// When the TLS settings are refused.
@@ -19,10 +18,10 @@ pub fn build(idle: Duration) -> Result<reqwest::Client, ServiceError> {
     build_trusting(idle, None)
 }
 
-/// The same, but with a `ca_file` it trusts the authorities in that and no others.
+/// Like [`build`], but trusts only the authorities in `ca_file`, if there is one.
 ///
 /// # Errors
-/// As [`builder_trusting`].
+/// As for [`builder_trusting`].
 pub fn build_trusting(
     idle: Duration,
     ca_file: Option<&Path>,
@@ -33,10 +32,10 @@ pub fn build_trusting(
         .map_err(ServiceError::HttpClient)
 }
 
-/// The same, and redirects are not followed: nobody is asked but who is meant.
+/// Like [`build`], but does not follow redirects.
 ///
 /// # Errors
-/// As [`build`].
+/// As for [`build`].
 pub fn build_direct(idle: Duration) -> Result<reqwest::Client, ServiceError> {
     let direct = builder()?
         .read_timeout(idle)
@@ -44,9 +43,10 @@ pub fn build_direct(idle: Duration) -> Result<reqwest::Client, ServiceError> {
     direct.build().map_err(ServiceError::HttpClient)
 }
 
-/// A client of a controller, which asks nodes at the names that [`crate::pki::tls::host`] makes, over HTTP/2. `idle` is the longest silence while
-/// reading. A node that does not acknowledge for long while something is asked of it is given up. All that is asked of a node at a time goes over one
-/// connection: what is answered and not read holds up the rest beyond `windows`, the bytes of one answer and of all of them.
+/// A controller's client for nodes, over HTTP/2, addressed by the names that [`crate::pki::tls::host`] returns. `idle` is the read timeout. A node
+/// that stops acknowledging during a request is given up. All concurrent requests to a node share one connection: unread data of one answer delays
+/// the
+/// others once it exceeds `windows`, the flow control windows of one answer and of all of them, in bytes.
 ///
 /// # Errors
 /// When the TLS settings are refused.
@@ -68,10 +68,10 @@ pub fn of_nodes(
     client.build().map_err(ServiceError::HttpClient)
 }
 
-/// How often a node is asked whether it is there while an answer is awaited, and how long that may take.
+/// How often a node is pinged while an answer is awaited, and how long its reply may take.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// Finds nodes: their names hold their addresses.
+/// Resolves the names of nodes, which contain their addresses.
 struct Named;
 
 impl reqwest::dns::Resolve for Named {
@@ -79,7 +79,7 @@ impl reqwest::dns::Resolve for Named {
         let found = crate::pki::tls::meant(name.as_str());
         Box::pin(async move {
             let (_, address) = found.ok_or("no node is named so")?;
-            // The port is that of the request.
+            // The port of the request is used.
             let addresses: reqwest::dns::Addrs =
                 Box::new(std::iter::once(std::net::SocketAddr::new(address, 0)));
             Ok(addresses)
@@ -87,7 +87,7 @@ impl reqwest::dns::Resolve for Named {
     }
 }
 
-/// The chain of causes of a client error, without the address, which may hold what is nobody's business.
+/// A client error with its chain of causes, without the URL, which may contain confidential data.
 #[must_use]
 pub fn without_url(error: reqwest::Error) -> String {
     let error = error.without_url();
@@ -101,7 +101,7 @@ pub fn without_url(error: reqwest::Error) -> String {
     text
 }
 
-/// The same, to be completed.
+/// A builder with the settings of [`build`] except for the read timeout.
 ///
 /// # Errors
 /// When the TLS settings are refused.
@@ -109,10 +109,10 @@ pub fn builder() -> Result<reqwest::ClientBuilder, ServiceError> {
     builder_trusting(None)
 }
 
-/// The same, but with a `ca_file` it trusts the authorities in that and no others.
+/// Like [`builder`], but trusts only the authorities in `ca_file`, if there is one.
 ///
 /// # Errors
-/// When the file holds no certificates of authorities in PEM form, or the TLS settings are refused.
+/// When the file does not hold PEM certificates of authorities, or the TLS settings are refused.
 pub fn builder_trusting(ca_file: Option<&Path>) -> Result<reqwest::ClientBuilder, ServiceError> {
     let roots = match ca_file {
         Some(file) => authorities(file)?,
@@ -129,17 +129,17 @@ pub fn builder_trusting(ca_file: Option<&Path>) -> Result<reqwest::ClientBuilder
     Ok(based_on(tls))
 }
 
-/// The same, but it trusts whom `tls` trusts.
+/// Like [`builder`], but with the TLS settings `tls`.
 pub fn based_on(tls: ClientConfig) -> reqwest::ClientBuilder {
     reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
         .connect_timeout(Duration::from_secs(3))
-        // Processes of the network speak to one another directly, whatever proxy the environment names.
+        // Processes of the network connect to each other directly, ignoring any proxy in the environment.
         .no_proxy()
         .user_agent(concat!("fdn/", env!("CARGO_PKG_VERSION")))
 }
 
-/// The authorities whose certificates are in a file.
+/// Reads the authorities' certificates in a file.
 fn authorities(file: &Path) -> Result<RootCertStore, ServiceError> {
     let failed = |reason: &dyn std::fmt::Display| ServiceError::Authorities {
         path: file.to_owned(),

@@ -1,12 +1,12 @@
-//! The shell every process of the network shares: configuration, logs, metrics, health, sealing, shutdown.
+//! The code that every process of the network shares: configuration, logs, metrics, health, sealing, shutdown.
 //!
-//! Nothing here knows what a controller, a DNS server or an agent does. Each part is used on its own:
+//! Nothing here knows what a controller, a DNS server or an agent does. Each module can be used on its own:
 //! [`config`] reads settings, [`logs`] writes structured logs, [`health`] and [`admin`] answer `/healthz`, `/readyz` and
-//! `/metrics`, [`secret`] keeps tokens and keys in files of mode 0600, [`seal`] encrypts what travels through the broker, [`pki`] makes
-//! and reads nodes' certificates, [`certificate`] keeps those that listeners show, [`secure`] binds these listeners,
-//! [`master`] wraps data keys, [`listen`] binds addresses and says in words why it could not, [`http_client`] makes the HTTP client, [`reach`] one for
-//! addresses that tenants name, [`signal`] waits for SIGTERM or Ctrl-C, [`version`] says how a program was built, [`probe`]
-//! asks one whether it is healthy.
+//! `/metrics`, [`secret`] stores tokens and keys in files of mode 0600, [`seal`] encrypts what passes through the broker, [`pki`] issues
+//! and reads the network's own certificates, [`certificate`] keeps the certificates of listeners up to date, [`secure`] binds these listeners,
+//! [`master`] wraps data keys, [`listen`] binds addresses with readable errors, [`http_client`] builds HTTP clients, [`reach`] one for
+//! addresses given by tenants, [`signal`] waits for SIGTERM or Ctrl-C, [`version`] says how a program was built, [`probe`]
+//! checks the health of a running process.
 
 pub mod admin;
 pub mod certificate;
@@ -34,13 +34,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use fdn_core::Timestamp;
 
-/// What a process's parts are started and stopped with: a future on the heap.
+/// A boxed future, as the type in which components are started and stopped.
 ///
-/// The machine code of a future, with all that it awaits, is made in the crate that polls it. Behind this type that is the crate which
-/// wrote it, at that crate's optimisation, and once; otherwise it would be made again in every program and test that starts the part.
+/// The machine code of a future, with everything that it awaits, is generated in the crate that polls it. With this type that is the crate that
+/// wrote it, at that crate's optimization level, and only once; otherwise it would be generated again in every program and test that starts the
+/// component.
 pub type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// The machine's host name: its first label in lower case.
+/// The machine's host name: its first label, in lower case.
 #[must_use]
 pub fn host_name() -> Option<String> {
     let name = rustix::system::uname();
@@ -49,7 +50,7 @@ pub fn host_name() -> Option<String> {
     Some(label.to_ascii_lowercase())
 }
 
-/// The present time. Only shells call this; decisions take time as an argument.
+/// The current time. Only the outer layers call this; decisions take the time as an argument.
 #[must_use]
 pub fn now() -> Timestamp {
     let since = SystemTime::now()

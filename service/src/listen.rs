@@ -1,4 +1,4 @@
-//! Binding addresses, with errors in words.
+//! Binds addresses, with readable errors.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::error::ServiceError;
 
-/// How many connections may wait to be accepted.
+/// The number of connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
 
 fn explain(address: SocketAddr, setting: &str, source: std::io::Error) -> ServiceError {
@@ -25,10 +25,10 @@ fn explain(address: SocketAddr, setting: &str, source: std::io::Error) -> Servic
     }
 }
 
-/// Binds a TCP listener (non-blocking, address reusable after a restart). `setting` is the flag or key to name when it fails.
+/// Binds a TCP listener (non-blocking, address reusable after a restart). Errors name `setting`, the flag or setting of the address.
 ///
 /// # Errors
-/// [`ServiceError::AddressTaken`] when somebody listens there, [`ServiceError::Listen`] for any other reason.
+/// [`ServiceError::AddressTaken`] when another program listens there, [`ServiceError::Listen`] for any other reason.
 pub fn tcp(address: SocketAddr, setting: &str) -> Result<TcpListener, ServiceError> {
     let bind = || {
         let socket = Socket::new(
@@ -45,10 +45,10 @@ pub fn tcp(address: SocketAddr, setting: &str) -> Result<TcpListener, ServiceErr
     bind().map_err(|source| explain(address, setting, source))
 }
 
-/// Has the kernel end a connection whose other end acknowledged nothing for `gone` (tcp(7): `TCP_USER_TIMEOUT`), and ask one that is silent.
+/// Makes the kernel close a connection whose peer acknowledged nothing for `gone` (tcp(7): `TCP_USER_TIMEOUT`), and probe an idle one.
 ///
 /// # Errors
-/// When the socket refuses.
+/// When a socket option cannot be set.
 pub fn watched(stream: &impl AsFd, gone: Duration) -> std::io::Result<()> {
     let socket = SockRef::from(stream);
     let ask = TcpKeepalive::new().with_time(gone).with_interval(gone / 2);
@@ -59,7 +59,7 @@ pub fn watched(stream: &impl AsFd, gone: Duration) -> std::io::Result<()> {
 /// Binds a UDP socket (non-blocking).
 ///
 /// # Errors
-/// As [`tcp`].
+/// As for [`tcp`].
 pub fn udp(address: SocketAddr, setting: &str) -> Result<UdpSocket, ServiceError> {
     let bind = || {
         let socket = UdpSocket::bind(address)?;

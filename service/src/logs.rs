@@ -7,14 +7,14 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::SubscriberBuilder;
 use tracing_subscriber::fmt::format::{DefaultFields, Format, Json, JsonFields};
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
-    /// One line of text an event.
+    /// One line of text per event.
     #[default]
     Text,
-    /// One JSON object an event.
+    /// One JSON object per event.
     Json,
 }
 
@@ -22,9 +22,9 @@ pub enum LogFormat {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogSettings {
-    /// Form of the lines.
+    /// The format of the lines.
     pub format: LogFormat,
-    /// What is logged, as `tracing` filters are written: `info`, `warn,fdn_dns=debug`. The variable `FDN_LOG` wins.
+    /// What is logged, in the syntax of `tracing` filters: `info`, `warn,fdn_dns=debug`. The variable `FDN_LOG` overrides it.
     pub filter: String,
 }
 
@@ -37,11 +37,12 @@ impl Default for LogSettings {
     }
 }
 
-/// The AMQP client's log of channels that the broker closes. It calls every one an error, also the answer no to whether a queue is there, which
-/// is what the first start of a network hears of each; what is an error of it comes back to the caller, who tells it.
+/// The log target of the AMQP client for channels that the broker closes. The client logs every such event as an error, including the negative
+/// answer
+/// to whether a queue exists, which is normal at the first start of a network. Real errors are returned to the caller, who reports them.
 const CHANNELS: &str = "lapin::channel";
 
-/// The filter, which says nothing of what is no error unless it is asked for.
+/// The log filter, which silences that target unless the filter mentions the client.
 fn directives(filter: &str) -> String {
     match filter.contains("lapin") {
         true => filter.to_owned(),
@@ -49,14 +50,14 @@ fn directives(filter: &str) -> String {
     }
 }
 
-/// Each event as one object, its own fields beside those of every line (docs/operations/monitoring.md has both).
+/// Each event as one object, with its own fields beside those of every line (both are in docs/operations/monitoring.md).
 fn json<W>(
     builder: SubscriberBuilder<DefaultFields, Format, EnvFilter, W>,
 ) -> SubscriberBuilder<JsonFields, Format<Json>, EnvFilter, W> {
     builder.json().flatten_event(true)
 }
 
-/// Starts logging. A second call in one process changes nothing (tests start several services in one).
+/// Starts logging. A second call in a process has no effect (tests start several services in one process).
 pub fn init(settings: &LogSettings) {
     let filter = std::env::var("FDN_LOG").unwrap_or_else(|_| settings.filter.clone());
     let filter = EnvFilter::try_new(directives(&filter))
@@ -69,7 +70,7 @@ pub fn init(settings: &LogSettings) {
         LogFormat::Text => builder.with_target(false).try_init(),
         LogFormat::Json => json(builder).try_init(),
     };
-    // The only failure is that a subscriber is set already: then that one stays.
+    // It only fails if a subscriber is set already, which then stays.
     drop(started);
 }
 

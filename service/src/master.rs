@@ -1,11 +1,11 @@
-//! Master keys: what wraps data keys, so that values at rest can be read only with something that is not at rest beside them.
+//! Master keys, which wrap data keys, so that stored values can be read only with a key that is not stored with them.
 //!
-//! An envelope has two layers, both AES-256-GCM ([`crate::seal`]): a value is sealed under a *data key*, and the data key is wrapped under a
-//! *master key*, which lives in a file or a variable and never in the database. Changing the master key wraps the data keys anew and touches
-//! no value.
+//! Envelope encryption in two layers, both AES-256-GCM ([`crate::seal`]): a value is sealed under a *data key*, and the data key is wrapped under a
+//! *master key*, which is in a file or an environment variable and never in the database. Changing the master key rewraps the data keys and changes
+//! no values.
 //!
-//! A ring holds several master keys: the first one wraps, all of them unwrap. A key's id follows from the key alone, so nobody has to keep
-//! a list of names, and what was wrapped says by which key.
+//! A ring holds several master keys: the first one wraps, all of them unwrap. A key's id is derived from the key alone, so no list of names
+//! is needed; wrapped data is stored with the id of its key.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,13 +17,13 @@ use crate::error::ServiceError;
 use crate::seal::SealKey;
 use crate::secret::Secret;
 
-/// Most keys of a ring.
+/// The most keys of a ring.
 const KEYS_MAX: usize = 16;
-/// Hexadecimal digits of an id.
+/// The number of hexadecimal digits of an id.
 const ID_DIGITS: usize = 16;
 const PREFIX: &str = "mk-";
 
-/// Which master key: `mk-` and 16 hexadecimal digits that follow from the key and tell nothing of it.
+/// The id of a master key: `mk-` and 16 hexadecimal digits, derived from the key without revealing it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MasterKeyId(String);
 
@@ -36,7 +36,7 @@ impl MasterKeyId {
         Self(format!("{PREFIX}{digits}"))
     }
 
-    /// The text.
+    /// The id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -64,17 +64,17 @@ impl FromStr for MasterKeyId {
     }
 }
 
-/// The master keys, the one that wraps first.
+/// The master keys; the first one wraps.
 #[derive(Debug)]
 pub struct MasterKeys {
     keys: Vec<(MasterKeyId, SealKey)>,
 }
 
 impl MasterKeys {
-    /// Reads keys of 64 hexadecimal digits each, apart by white space.
+    /// Parses keys of 64 hexadecimal digits each, separated by white space.
     ///
     /// # Errors
-    /// When there is none, there are more than 16, one is anything else or stands twice; the message does not quote it.
+    /// When there is none, there are more than 16, or one is invalid or a duplicate; the message does not quote it.
     pub fn parse(text: &Secret) -> Result<Self, ServiceError> {
         let mut keys: Vec<(MasterKeyId, SealKey)> = Vec::new();
         for (at, line) in text.expose().split_whitespace().enumerate() {
@@ -98,13 +98,13 @@ impl MasterKeys {
         }
     }
 
-    /// The key that wraps.
+    /// The id of the key that wraps.
     #[must_use]
     pub fn current(&self) -> &MasterKeyId {
         &self.keys[0].0
     }
 
-    /// All keys, the one that wraps first.
+    /// The ids of all keys, the one that wraps first.
     pub fn ids(&self) -> impl Iterator<Item = &MasterKeyId> {
         self.keys.iter().map(|(id, _)| id)
     }
@@ -112,7 +112,7 @@ impl MasterKeys {
     /// Wraps a data key for `context` under the first key.
     ///
     /// # Errors
-    /// When the operating system gives no randomness.
+    /// When the operating system provides no random numbers.
     pub fn wrap(
         &self,
         context: &str,
@@ -122,10 +122,10 @@ impl MasterKeys {
         Ok((id.clone(), key.seal(context, data_key.expose())?))
     }
 
-    /// Unwraps a data key; `None` if the master key that wrapped it is not there.
+    /// Unwraps a data key; `None` if the ring does not have the master key that wrapped it.
     ///
     /// # Errors
-    /// When it was changed, or wrapped for another context.
+    /// When it was tampered with, or wrapped for another context.
     pub fn unwrap_key(
         &self,
         master: &MasterKeyId,

@@ -1,4 +1,4 @@
-//! The question of a container engine's health check, asked by the same program in a process of its own: an image needs nothing else for it.
+//! The health check of a container, made by the same program in a separate process, so that an image needs no other tool for it.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use crate::error::ServiceError;
 
-/// How long connecting, and then each step, may take.
+/// The timeout of connecting, and then of each step.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// The bytes of an answer up to its status.
+/// The length of an HTTP response up to the status code, in bytes.
 const STATUS: usize = "HTTP/1.1 200".len();
 
-/// Asks `/healthz` of the process on this machine that listens on this address. Of one that speaks TLS it asks only whether it lets connect:
+/// Asks the process on this machine that listens on this address for `/healthz`. With TLS it only checks that a connection is accepted:
 /// certificates name hosts, not this machine's own addresses.
 ///
 /// # Errors
-/// [`ServiceError::Unhealthy`] when there is no answer, or one that is not 200.
+/// [`ServiceError::Unhealthy`] when there is no answer, or its status is not 200.
 pub fn healthy(listen: SocketAddr, tls: bool) -> Result<(), ServiceError> {
     let address = own(listen);
     ask(address, tls).map_err(|source| ServiceError::Unhealthy { address, source })
@@ -39,7 +39,7 @@ fn ask(address: SocketAddr, tls: bool) -> std::io::Result<()> {
     Err(std::io::Error::other(format!("the answer is {told}")))
 }
 
-/// Where one's own machine reaches a listener: by the loopback address, if it listens on all.
+/// The address by which a listener is reached from its own machine: the loopback address if it listens on all.
 fn own(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -55,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers one connection with this line.
+    /// Answers one connection with this response.
     fn answering(line: &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let address = listener.local_addr().expect("address");

@@ -1,7 +1,9 @@
-//! Requests to addresses that tenants name: they reach the public internet and what the operator names beside it.
+//! Requests to addresses given by tenants: they may reach only the public internet, and what the operator allows besides.
 //!
-//! A number in a URL is judged before the request is made, a name each time it is looked up, by the very addresses that are connected to; so
-//! it does not help to answer a second lookup differently. Redirects are judged like the first request, and none leads from https to http.
+//! A literal address in a URL is checked before the request; a name is checked each time it is resolved, by the very addresses that are connected
+//! to, so
+//! a different answer to a second lookup does not help an attacker. Redirects are checked like the first request, and none may lead from https to
+//! http.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -16,10 +18,10 @@ use reqwest::redirect::{Attempt, Policy};
 use crate::error::ServiceError;
 use crate::http_client;
 
-/// Redirects that are followed.
+/// The most redirects that are followed.
 const REDIRECTS: usize = 5;
 
-/// Which addresses are reached.
+/// The set of addresses that may be reached.
 #[derive(Clone, Debug)]
 pub struct Reach {
     private: Arc<[ClientPrefix]>,
@@ -34,22 +36,22 @@ impl Reach {
         }
     }
 
-    /// The public internet.
+    /// The public internet only.
     #[must_use]
     pub fn public() -> Self {
         Self::new([])
     }
 
-    /// Whether an address is reached.
+    /// Whether an address may be reached.
     #[must_use]
     pub fn allows(&self, address: IpAddr) -> bool {
         is_public(address) || self.private.iter().any(|prefix| prefix.contains(address))
     }
 
-    /// Looks at the host of a URL, in whatever form it writes an address; names are looked at when they are looked up.
+    /// Checks the host of a URL if it is an address, in whatever notation; names are checked when they are resolved.
     ///
     /// # Errors
-    /// Why it is not reached: the rest of a sentence.
+    /// Why it may not be reached: the rest of a sentence.
     pub fn check(&self, url: &Url) -> Result<(), &'static str> {
         let host = url.host_str().ok_or("names no host")?;
         let number = host
@@ -63,7 +65,7 @@ impl Reach {
         }
     }
 
-    /// A client that reaches nothing else. As [`http_client::build`], but that redirects are judged.
+    /// A client that can reach nothing else. Like [`http_client::build`], but redirects are checked.
     ///
     /// # Errors
     /// When the TLS settings are refused.
@@ -76,7 +78,7 @@ impl Reach {
         built.map_err(ServiceError::HttpClient)
     }
 
-    /// Lets a client connect to names whose addresses are reached. [`Self::check`] is for numbers.
+    /// Lets a client connect only to names that resolve to allowed addresses. Literal addresses need [`Self::check`].
     pub fn narrow(&self, builder: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
         builder.dns_resolver(Arc::new(self.clone()))
     }

@@ -1,7 +1,7 @@
-//! Sealing of secret values that pass through the broker, under the network key that controllers share, and of those that lie on nodes' disks, under a
-//! key of each node's own: AES-256-GCM (NIST SP 800-38D) with a random 96-bit nonce for each value.
+//! Seals secret values that pass through the broker, under the network key that controllers share, and those stored on nodes' disks, under a
+//! key of each node: AES-256-GCM (NIST SP 800-38D) with a random 96-bit nonce per value.
 //!
-//! What is sealed is bound to what it is for (the *context*: app and name), so that one app's secret cannot be handed to another.
+//! A sealed value is bound to its purpose (the *context*: app and name), so that one app's secret cannot be passed off as another's.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +11,7 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use crate::error::ServiceError;
 use crate::secret::{Secret, random_bytes};
 
-/// A key that values are sealed with.
+/// A key for sealing values.
 pub struct SealKey(LessSafeKey);
 
 impl std::fmt::Debug for SealKey {
@@ -21,10 +21,10 @@ impl std::fmt::Debug for SealKey {
 }
 
 impl SealKey {
-    /// The key in a secret file: 64 hexadecimal digits.
+    /// The key from a secret: 64 hexadecimal digits.
     ///
     /// # Errors
-    /// When the text is anything else.
+    /// When the text is not in this form.
     pub fn from_secret(secret: &Secret) -> Result<Self, ServiceError> {
         let mut bytes = [0; 32];
         hex::decode_to_slice(secret.expose(), &mut bytes).map_err(|_| {
@@ -37,7 +37,7 @@ impl SealKey {
     /// Seals `text` for `context`.
     ///
     /// # Errors
-    /// When the operating system gives no randomness.
+    /// When the operating system provides no random numbers.
     pub fn seal(&self, context: &str, text: &str) -> Result<Sealed, ServiceError> {
         let nonce = random_bytes::<NONCE_LEN>()?;
         let mut buffer = text.as_bytes().to_vec();
@@ -53,10 +53,10 @@ impl SealKey {
         Ok(Sealed(STANDARD.encode(out)))
     }
 
-    /// Opens what was sealed for the same `context`.
+    /// Opens a value that was sealed for the same `context`.
     ///
     /// # Errors
-    /// [`ServiceError::Sealed`] when key, context or value differ.
+    /// [`ServiceError::Sealed`] when key or context are wrong, or the value was changed.
     pub fn open(&self, context: &str, sealed: &Sealed) -> Result<String, ServiceError> {
         let mut buffer = STANDARD
             .decode(&sealed.0)

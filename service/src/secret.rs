@@ -1,4 +1,4 @@
-//! Tokens and keys: random, kept in files that only their owner can read, never printed by `Debug`.
+//! Tokens and keys: random, stored in files that only their owner can read, and never shown by `Debug`.
 
 use std::fmt;
 use std::fs::{self, OpenOptions, Permissions};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ServiceError;
 
-/// A secret text. `Debug` hides it and there is no `Display`.
+/// A secret text. `Debug` hides it, and there is no `Display`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
@@ -23,28 +23,28 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text itself: for comparing, hashing and sending, never for a log.
+    /// The text itself: for comparing, hashing and sending, never for logs.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// 256 random bits as hexadecimal digits.
+    /// A new secret of 256 random bits, in hexadecimal.
     ///
     /// # Errors
-    /// When the operating system gives no randomness.
+    /// When the operating system provides no random numbers.
     pub fn random() -> Result<Self, ServiceError> {
         Ok(Self(hex::encode(random_bytes::<32>()?)))
     }
 
-    /// A secret that follows from this one and `context`, and tells nothing of either: HMAC-SHA-256 (RFC 2104), as hexadecimal digits.
+    /// A secret derived from this one and `context`, which reveals neither: HMAC-SHA-256 (RFC 2104), in hexadecimal.
     #[must_use]
     pub fn derive(&self, context: &str) -> Self {
         let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, self.0.as_bytes());
         Self(hex::encode(ring::hmac::sign(&key, context.as_bytes())))
     }
 
-    /// Whether `other` is the same text, in time that does not depend on where they differ.
+    /// Whether `other` is the same text, compared in a time that does not depend on where they differ.
     #[must_use]
     pub fn matches(&self, other: &str) -> bool {
         let digest = |text: &str| ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
@@ -61,7 +61,7 @@ impl fmt::Debug for Secret {
 /// `N` random bytes from the operating system.
 ///
 /// # Errors
-/// When it gives none.
+/// When it provides none.
 pub fn random_bytes<const N: usize>() -> Result<[u8; N], ServiceError> {
     let mut bytes = [0; N];
     SystemRandom::new()
@@ -70,7 +70,7 @@ pub fn random_bytes<const N: usize>() -> Result<[u8; N], ServiceError> {
     Ok(bytes)
 }
 
-/// Reads the secret in `path` (white space around it dropped).
+/// Reads the secret in `path`, without surrounding white space.
 ///
 /// # Errors
 /// When the file cannot be read or is empty; the message says what to do.
@@ -90,10 +90,10 @@ pub fn read(path: &Path) -> Result<Secret, ServiceError> {
     Ok(Secret::new(text))
 }
 
-/// Reads the secret in `path`, or makes a random one and writes it there (mode 0600) if the file does not exist.
+/// Reads the secret in `path`; if the file does not exist, it is created with a random one (mode 0600).
 ///
 /// # Errors
-/// When the file can be neither read nor made.
+/// When the file can be neither read nor created.
 pub fn read_or_create(path: &Path) -> Result<Secret, ServiceError> {
     let secret = Secret::random()?;
     if write_new(path, &secret)? {
@@ -103,10 +103,10 @@ pub fn read_or_create(path: &Path) -> Result<Secret, ServiceError> {
     }
 }
 
-/// Writes a secret to a new file of mode 0600; `false` if the file exists already.
+/// Writes a secret to a new file of mode 0600; returns `false` if the file already exists.
 ///
 /// # Errors
-/// When the file cannot be made.
+/// When the file cannot be created.
 pub fn write_new(path: &Path, secret: &Secret) -> Result<bool, ServiceError> {
     let error = |e: std::io::Error| ServiceError::File {
         path: path.to_owned(),
@@ -132,7 +132,7 @@ pub fn write_new(path: &Path, secret: &Secret) -> Result<bool, ServiceError> {
     }
 }
 
-/// Writes a secret over whatever `path` held, mode 0600, in one step.
+/// Atomically replaces the content of `path` with a secret, mode 0600.
 ///
 /// # Errors
 /// When the file cannot be written.

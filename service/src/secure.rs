@@ -1,4 +1,4 @@
-//! A listener with TLS: bound, and its certificates read, before anything else starts.
+//! A TLS listener: its certificates are read and its address is bound before anything else starts.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::certificate::{CertificateFiles, Certificates};
 use crate::error::ServiceError;
 use crate::listen;
 
-/// A bound listener with what it shows.
+/// A bound listener with its certificates.
 pub struct Secure {
     address: SocketAddr,
     listener: TcpListener,
@@ -19,7 +19,7 @@ pub struct Secure {
     certificates: Certificates,
 }
 
-/// The certificates are looked at as long as this lives.
+/// Keeps the certificates up to date until it is dropped.
 #[derive(Debug)]
 pub struct Kept {
     address: SocketAddr,
@@ -27,7 +27,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -35,11 +35,12 @@ impl Kept {
 }
 
 impl Secure {
-    /// Reads the certificates, then binds the listener. Errors name the settings: `listens` the address, `shows` the section of the certificates, whose
-    /// files are looked at again after `every`.
+    /// Reads the certificates, then binds the listener. Errors name the settings: `listens` for the address, `shows` for the section of the
+    /// certificates,
+    /// whose files are checked every `every`.
     ///
     /// # Errors
-    /// When the address is taken or a certificate cannot be used.
+    /// When the address is taken, or a certificate cannot be used.
     pub fn open(
         (address, listens): (SocketAddr, &str),
         (files, shows): (&[CertificateFiles], &'static str),
@@ -55,19 +56,19 @@ impl Secure {
         Ok(Self {
             address: listener.local_addr().map_err(unusable)?,
             listener,
-            // The server names the protocols that it speaks.
+            // The caller sets the ALPN protocols of its server.
             config: certificates.config(&[])?,
             certificates,
         })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Begins to look after the certificates, and counts the looks that fail; what is left is to be served.
+    /// Starts the task that keeps the certificates up to date and counts failed checks in `unread`; returns what the caller must serve.
     #[must_use]
     pub fn split(self, unread: IntCounter) -> (TcpListener, ServerConfig, Kept) {
         let stop = CancellationToken::new();

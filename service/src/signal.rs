@@ -1,11 +1,11 @@
-//! Waiting for the signal to stop.
+//! Waits for the signal to stop.
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Returns when SIGTERM or SIGINT (Ctrl-C) arrives, with its name.
+/// Returns the name of the signal when SIGTERM or SIGINT (Ctrl-C) arrives.
 ///
 /// # Errors
-/// When the process may not install signal handlers.
+/// When signal handlers cannot be installed.
 pub async fn stop() -> std::io::Result<&'static str> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

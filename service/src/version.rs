@@ -1,13 +1,13 @@
-//! What a program says when it is asked for its version.
+//! The answer of a program to `--version`.
 
 use std::env::consts::{ARCH, OS};
 
 use serde::Serialize;
 
-/// The release.
+/// The release number.
 pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 
-/// The C library that it was built for.
+/// The C library of the target.
 const LIBRARY: &str = if cfg!(target_env = "gnu") {
     "-gnu"
 } else if cfg!(target_env = "musl") {
@@ -19,18 +19,18 @@ const LIBRARY: &str = if cfg!(target_env = "gnu") {
 /// How a program was built.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Build {
-    /// The revision of its sources: what `FDN_REVISION` named when it was compiled, as `make dist` does; else `unknown`.
+    /// The revision of its sources: the value of `FDN_REVISION` at compile time, as set by `make dist`; otherwise `unknown`.
     pub revision: &'static str,
-    /// Processor, system and C library that it was built for, such as `x86_64-linux-gnu`.
+    /// The target's processor, system and C library, such as `x86_64-linux-gnu`.
     pub target: String,
     /// `release` or `debug`.
     pub profile: &'static str,
-    /// Which of the parts are in it that a build may lack.
+    /// The optional parts that it was built with.
     pub features: Vec<&'static str>,
 }
 
 impl Build {
-    /// Of this program. The caller knows which parts it has.
+    /// The build information of this program. The caller knows the optional parts.
     #[must_use]
     pub fn of(features: Vec<&'static str>) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Build {
         }
     }
 
-    /// All of it, by name.
+    /// All fields, by name.
     #[must_use]
     pub fn rows(&self) -> [(&'static str, String); 4] {
         let features = match self.features.is_empty() {
@@ -60,7 +60,7 @@ impl Build {
         ]
     }
 
-    /// The release, and on lines of their own how it was built: what follows a program's name in the answer to `--version`.
+    /// The release, followed by lines with the build information: what follows a program's name in the answer to `--version`.
     #[must_use]
     pub fn text(&self) -> String {
         let rows = self.rows();

@@ -1,7 +1,8 @@
-//! The program inside the test image: a small HTTP server that does on request what tests want to see limited.
+//! The program inside the test image: a small HTTP server that misbehaves on request, so that tests can check limits.
 //!
-//! Compiled by `fdn_testkit::docker` with plain `rustc` as a static executable, so that an image from scratch can hold it alone.
-//! Standard library only. `PROBE_BIND` names the address to listen on, if not all. `PROBE=exit` makes it end at once with status 3, `PROBE=deaf` never listen.
+//! Compiled by `fdn_testkit::docker` with plain `rustc` as a static executable, so that it can be the only file of an image.
+//! It uses the standard library only. `PROBE_BIND` is the address to listen on, if not all. With `PROBE=exit` it exits at once with status 3, with
+//! `PROBE=deaf` it never listens.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -148,7 +149,7 @@ fn answer(head: &Head, reader: &mut impl BufRead, out: &mut TcpStream) -> std::i
     write!(out, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len())
 }
 
-/// Connects to what a host, in whatever spelling, and a port resolve to.
+/// Connects to the addresses that a host, in any notation, and a port resolve to.
 fn connect(to: &str) -> String {
     let addresses = match to.to_socket_addrs() {
         Ok(addresses) => addresses,
@@ -164,7 +165,7 @@ fn connect(to: &str) -> String {
     failed
 }
 
-/// How many threads can be started at the same time.
+/// The number of threads that can run at the same time, up to `wanted`.
 fn threads(wanted: usize) -> String {
     let mut started = Vec::new();
     let (keep, wait) = std::sync::mpsc::channel::<()>();
@@ -187,7 +188,7 @@ fn threads(wanted: usize) -> String {
     count.to_string()
 }
 
-/// Sends the body back as it comes.
+/// Sends the body back as it arrives.
 fn echo(head: &Head, reader: &mut impl BufRead, out: &mut TcpStream) -> std::io::Result<()> {
     out.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
     let mut left = head.length.unwrap_or(0);

@@ -1,13 +1,13 @@
-//! WebAssembly components for tests, made in memory from a few lines of text each, without any foreign toolchain.
+//! WebAssembly components for tests, built in memory from a few lines of text each, without any foreign toolchain.
 //!
-//! Every function here returns the bytes of a component (or of something that is not one, where the name says so). The
-//! core modules are written against the canonical ABI by hand; the private module `assembly` holds what they share.
+//! Every function here returns the bytes of a component (or of something else, where the name says so). The
+//! core modules are hand-written for the canonical ABI; the private module `assembly` holds their shared parts.
 
 mod assembly;
 
 use assembly::{Module, encode};
 
-/// The patch version of WASI that the components are built for unless told otherwise.
+/// The default patch version of WASI of the components.
 pub const WASI_VERSION: &str = "0.2.3";
 
 fn handler(handle: &str, text: &[u8]) -> Vec<u8> {
@@ -19,13 +19,13 @@ fn handler(handle: &str, text: &[u8]) -> Vec<u8> {
     .build()
 }
 
-/// Answers 200 with this text. Different texts give different digests.
+/// Answers 200 with this text. Different texts result in different digests.
 #[must_use]
 pub fn hello(text: &str) -> Vec<u8> {
     hello_for(text, WASI_VERSION)
 }
 
-/// As [`hello`], built for another patch version of WASI, such as `0.2.0`.
+/// Like [`hello`], for another patch version of WASI, such as `0.2.0`.
 #[must_use]
 pub fn hello_for(text: &str, version: &str) -> Vec<u8> {
     let pages = u32::try_from(text.len() / 65536).expect("a text of less than 4 GiB") + 1;
@@ -42,7 +42,7 @@ pub fn hello_for(text: &str, version: &str) -> Vec<u8> {
     .build()
 }
 
-/// Answers 200 with this text, and has the same functions inside whatever the text: as components have the engine of their language.
+/// Answers 200 with this text, and contains the same functions whatever the text, like components that contain a language runtime.
 #[must_use]
 pub fn with_engine(functions: u32, text: &str) -> Vec<u8> {
     let body = |i: u32| {
@@ -89,7 +89,7 @@ pub fn echo() -> Vec<u8> {
     )
 }
 
-/// Reads the request's body to its end, then answers how many bytes it had.
+/// Reads the request's body completely, then answers with the number of its bytes.
 #[must_use]
 pub fn measuring() -> Vec<u8> {
     handler(
@@ -123,7 +123,7 @@ pub fn path() -> Vec<u8> {
     )
 }
 
-/// Answers how many calls its instance has served, this one included.
+/// Answers with the number of calls that its instance has served, including this one.
 #[must_use]
 pub fn counter() -> Vec<u8> {
     handler(
@@ -135,13 +135,13 @@ pub fn counter() -> Vec<u8> {
     )
 }
 
-/// Traps at once.
+/// Traps immediately.
 #[must_use]
 pub fn trapping() -> Vec<u8> {
     handler("(unreachable)", b"")
 }
 
-/// Answers the head and a piece of the body, then traps.
+/// Sends the head and a piece of the body, then traps.
 #[must_use]
 pub fn trapping_midway() -> Vec<u8> {
     handler(
@@ -152,19 +152,19 @@ pub fn trapping_midway() -> Vec<u8> {
     )
 }
 
-/// Exits with a failure without an answer.
+/// Exits with a failure status, without an answer.
 #[must_use]
 pub fn exiting() -> Vec<u8> {
     handler("(call $exit (i32.const 1))", b"")
 }
 
-/// Loops for ever.
+/// Loops forever.
 #[must_use]
 pub fn looping() -> Vec<u8> {
     handler("(loop $for-ever (br $for-ever))", b"")
 }
 
-/// Answers the head, then loops for ever.
+/// Sends the head, then loops forever.
 #[must_use]
 pub fn looping_midway() -> Vec<u8> {
     handler(
@@ -175,7 +175,7 @@ pub fn looping_midway() -> Vec<u8> {
     )
 }
 
-/// Counts to `millions` of millions, then answers `done`: CPU time with an end.
+/// Counts to `millions` million, then answers `done`: a finite amount of CPU time.
 #[must_use]
 pub fn burning(millions: u32) -> Vec<u8> {
     let count = millions.checked_mul(1_000_000).expect("fewer than 4,294");
@@ -190,7 +190,7 @@ pub fn burning(millions: u32) -> Vec<u8> {
     )
 }
 
-/// Asks for memory until it is refused, then traps.
+/// Allocates memory until that fails, then traps.
 #[must_use]
 pub fn hog() -> Vec<u8> {
     handler(
@@ -200,7 +200,7 @@ pub fn hog() -> Vec<u8> {
     )
 }
 
-/// Asks for memory until it is refused, then answers `full`: a refusal need not be the end.
+/// Allocates memory until that fails, then answers `full`: a failed allocation need not end the call.
 #[must_use]
 pub fn frugal() -> Vec<u8> {
     handler(
@@ -210,7 +210,7 @@ pub fn frugal() -> Vec<u8> {
     )
 }
 
-/// Answers and writes a body without end, as long as somebody reads it.
+/// Answers with an endless body, as long as it is read.
 #[must_use]
 pub fn endless_body() -> Vec<u8> {
     handler(
@@ -220,9 +220,9 @@ pub fn endless_body() -> Vec<u8> {
     )
 }
 
-/// Answers `ok` to `/` (so that an upload's probe is content) and does by its path what a bad function does otherwise: `/loop`
-/// loops for ever, `/trap` traps, `/memory` asks for memory until it is refused and then traps, `/body` writes a body without end,
-/// anything else answers `ok`.
+/// Answers `ok` to `/` (so that the probe of an upload succeeds) and misbehaves otherwise, depending on the path: `/loop`
+/// loops forever, `/trap` traps, `/memory` allocates memory until that fails and then traps, `/body` sends an endless body,
+/// and anything else answers `ok`.
 #[must_use]
 pub fn misbehaving() -> Vec<u8> {
     handler(
@@ -259,7 +259,7 @@ pub fn answers_error() -> Vec<u8> {
     )
 }
 
-/// Waits this long, then answers `awake`.
+/// Sleeps for this time, then answers `awake`.
 #[must_use]
 pub fn sleeping(milliseconds: u32) -> Vec<u8> {
     handler(
@@ -272,7 +272,7 @@ pub fn sleeping(milliseconds: u32) -> Vec<u8> {
     )
 }
 
-/// Waits as many milliseconds as the digits of the request's path say, `/250` a quarter of a second, then answers `awake`.
+/// Sleeps for the number of milliseconds in the request's path, such as `/250`, then answers `awake`.
 #[must_use]
 pub fn waiting() -> Vec<u8> {
     handler(
@@ -293,7 +293,7 @@ pub fn waiting() -> Vec<u8> {
     )
 }
 
-/// Answers, then waits this long, then prints `after` to its standard output.
+/// Answers, then sleeps for this time, then prints `after` to its standard output.
 #[must_use]
 pub fn lingering(milliseconds: u32) -> Vec<u8> {
     handler(
@@ -340,7 +340,7 @@ pub fn chatty(lines: u32) -> Vec<u8> {
     )
 }
 
-/// Answers the value of this environment variable, or 404 if it is not set.
+/// Answers with the value of this environment variable, or 404 if it is not set.
 #[must_use]
 pub fn env_dump(name: &str) -> Vec<u8> {
     handler(
@@ -375,7 +375,7 @@ pub fn env_dump(name: &str) -> Vec<u8> {
     )
 }
 
-/// Sends `GET /` over plain HTTP to this authority (`host:port`) and answers 200 with the body that came back, or 502 with
+/// Sends `GET /` over plain HTTP to this authority (`host:port`) and answers 200 with the body of the response, or 502 with
 /// the number of the wasi:http error-code (`15` is a denied request, `4` a prohibited address).
 #[must_use]
 pub fn outbound(authority: &str) -> Vec<u8> {
@@ -411,13 +411,13 @@ pub fn outbound(authority: &str) -> Vec<u8> {
     )
 }
 
-/// Imports two interfaces that no network offers: `fdn:foreign/things@1.0.0` and `acme:store/kv@0.2.0`.
+/// Imports two interfaces that no network provides: `fdn:foreign/things@1.0.0` and `acme:store/kv@0.2.0`.
 #[must_use]
 pub fn foreign_import() -> Vec<u8> {
     handler("(call $touch) (call $poke)", b"")
 }
 
-/// A component that exports something else than a handler: `fdn:fixtures/shape`.
+/// A component that exports something other than a handler: `fdn:fixtures/shape`.
 #[must_use]
 pub fn no_handler() -> Vec<u8> {
     encode(
@@ -428,13 +428,13 @@ pub fn no_handler() -> Vec<u8> {
     )
 }
 
-/// Not a component: a core module.
+/// A core module, which is not a component.
 #[must_use]
 pub fn core_module() -> Vec<u8> {
     wat::parse_str("(module (func (export \"run\")))").expect("the fixture's text is well-formed")
 }
 
-/// Not a whole component: the first half of [`echo`].
+/// An incomplete component: the first half of [`echo`].
 #[must_use]
 pub fn truncated() -> Vec<u8> {
     let mut bytes = echo();

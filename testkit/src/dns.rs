@@ -1,5 +1,5 @@
-//! A DNS server on loopback whose TXT records a test sets: over UDP, authoritative for every name, so that what is not set does not exist.
-//! And a client, for questions by the thousand, which `dig` is too slow for.
+//! A DNS server on loopback with TXT records set by tests: over UDP, authoritative for every name, so names without records do not exist.
+//! Also a client, for thousands of queries, for which `dig` is too slow.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,7 +16,7 @@ use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// The largest query.
+/// The largest query in bytes.
 const DATAGRAM: usize = 4096;
 
 #[derive(Default)]
@@ -25,7 +25,7 @@ struct Zone {
     broken: bool,
 }
 
-/// A running server; it ends when dropped.
+/// A running server; it stops when dropped.
 pub struct DnsServer {
     address: SocketAddr,
     zone: Arc<Mutex<Zone>>,
@@ -33,10 +33,10 @@ pub struct DnsServer {
 }
 
 impl DnsServer {
-    /// Starts a server that knows nothing.
+    /// Starts a server without records.
     ///
     /// # Panics
-    /// When loopback cannot be listened on.
+    /// When no loopback socket can be bound.
     pub async fn start() -> Self {
         let socket = UdpSocket::bind(("127.0.0.1", 0)).await.expect("a socket");
         let address = socket.local_addr().expect("an address");
@@ -49,19 +49,19 @@ impl DnsServer {
         }
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Sets the texts of a name; none of them, and the name does not exist.
+    /// Sets the texts of a name; with none, the name does not exist.
     pub fn set(&self, name: &str, texts: &[&str]) {
         let texts = texts.iter().map(|text| (*text).to_owned()).collect();
         self.with(|zone| zone.texts.insert(name.to_ascii_lowercase(), texts));
     }
 
-    /// Answers every query with a failure of the server, or no longer.
+    /// Sets whether every query is answered with SERVFAIL.
     pub fn broken(&self, broken: bool) {
         self.with(|zone| zone.broken = broken);
     }
@@ -111,7 +111,7 @@ fn reply(query: &[u8], zone: &Zone) -> Option<Vec<u8>> {
     };
     if !zone.broken && question.query_type() == RecordType::TXT {
         for text in texts.into_iter().flatten() {
-            // Long texts are several strings of one record (RFC 1035, section 3.3.14).
+            // Long texts are split into several strings of one record (RFC 1035, section 3.3.14).
             let parts = text.as_bytes().chunks(200);
             let parts = parts.map(|part| String::from_utf8_lossy(part).into_owned());
             let data = RData::TXT(TXT::new(parts.collect()));
@@ -122,10 +122,10 @@ fn reply(query: &[u8], zone: &Zone) -> Option<Vec<u8>> {
     reply.to_vec().ok()
 }
 
-/// The IPv4 addresses that `server` answers clients of a prefix with, in the order of the answer.
+/// The IPv4 addresses that `server` answers to clients of a prefix, in the order of the answer.
 ///
 /// # Errors
-/// When it does not answer in time, or answers something else.
+/// When it does not answer in time, or its answer is invalid.
 pub async fn addresses(
     server: SocketAddr,
     name: &str,

@@ -1,4 +1,4 @@
-//! A throw-away Docker engine, or the one that `FDN_TEST_DOCKER` names, and an image to run on it.
+//! A temporary Docker engine, or the one that `FDN_TEST_DOCKER` names, and an image to run on it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,14 +14,14 @@ use tokio::sync::OnceCell;
 use crate::folder::OwnedFolder;
 use crate::wait;
 
-/// The variable with the socket of an engine to use, such as `unix:///var/run/docker.sock`.
+/// The variable with the socket of an existing engine, such as `unix:///var/run/docker.sock`.
 pub const URL_VARIABLE: &str = "FDN_TEST_DOCKER";
 
-/// Between two looks at an engine.
+/// The interval of polling an engine.
 const POLL: Duration = Duration::from_millis(20);
 
-/// The socket of the test engine of this run, or of this process. Other test programs may use it at the same time: who counts containers or
-/// networks counts those of its own labels.
+/// The socket of the test engine of this run, or of this process. Other test programs may use it at the same time: tests that count containers or
+/// networks must count by their own labels.
 ///
 /// # Panics
 /// When there is no Docker engine: a test that needs one must fail without it.
@@ -38,15 +38,15 @@ pub async fn socket() -> PathBuf {
     engine.await.socket.clone()
 }
 
-/// A Docker engine with its own data, state and socket, which touches no address, bridge or packet filter of the machine.
+/// A Docker engine with its own data, state and socket, which does not touch the machine's addresses, bridges or packet filters.
 ///
-/// It runs below a small shell that waits for the end of this process, however that comes, then removes containers and networks,
-/// ends the engine by its process id and removes the folder. Killing the engine with this process instead, as other servers
-/// are, would leave containers running and bridges standing for ever.
+/// It runs under a small shell that waits for the end of this process, however that happens, then removes containers and networks,
+/// stops the engine by its process id and removes the folder. Killing the engine together with this process, as is done with other servers,
+/// would leave containers and bridges behind forever.
 #[derive(Debug)]
 pub struct Engine {
     socket: PathBuf,
-    /// Its standard input is closed by the kernel when this process ends.
+    /// The kernel closes its standard input when this process ends.
     _keeper: Child,
 }
 
@@ -73,7 +73,7 @@ impl Engine {
     /// Starts an engine.
     ///
     /// # Errors
-    /// When dockerd is not installed, may not run or does not start; the message holds its log.
+    /// When dockerd is not installed, may not run or does not start; the message contains its log.
     pub async fn start() -> Result<Self> {
         let installed = ["/usr/sbin/dockerd", "/usr/bin/dockerd"];
         ensure!(
@@ -84,7 +84,7 @@ impl Engine {
             rustix::process::geteuid().is_root(),
             "dockerd runs only as root"
         );
-        // Short: the path of a Unix socket has 107 bytes.
+        // Short, because the path of a Unix socket has at most 107 bytes.
         let folder = tempfile::Builder::new()
             .prefix("fdn-docker-")
             .tempdir()?
@@ -120,13 +120,13 @@ impl Engine {
     }
 }
 
-/// Whether the engine in this folder has ended. Its keeper waits for it only at the end, so until then it stays as a zombie.
+/// Whether the engine in this folder has ended. Its keeper reaps it only at the end, so until then it stays a zombie.
 fn ended(folder: &Path) -> bool {
     let read = || {
         let id = std::fs::read_to_string(folder.join("engine")).ok()?;
         std::fs::read_to_string(format!("/proc/{}/stat", id.trim())).ok()
     };
-    // The state is the word after the name, which is in brackets and may hold anything.
+    // The state is the word after the name, which is in parentheses and may contain anything.
     read().is_some_and(|stat| {
         stat.rsplit(')')
             .next()
@@ -138,10 +138,10 @@ async fn ping(socket: &Path) -> Result<()> {
     get(socket, "/_ping").await.map(drop)
 }
 
-/// What an engine answers.
+/// The response of an engine to a GET request.
 async fn get(socket: &Path, path: &str) -> Result<String> {
     let mut stream = UnixStream::connect(socket).await?;
-    // HTTP/1.0: the answer ends with the connection.
+    // In HTTP/1.0 the answer ends with the connection.
     let request = format!("GET {path} HTTP/1.0\r\nHost: docker\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
@@ -151,7 +151,7 @@ async fn get(socket: &Path, path: &str) -> Result<String> {
     Ok(body.to_owned())
 }
 
-/// The ids of an engine's containers with this label, also of those that do not run.
+/// The ids of an engine's containers with this label, including stopped ones.
 ///
 /// # Errors
 /// When the engine does not answer.
@@ -164,7 +164,7 @@ pub async fn containers(socket: &Path, label: &str) -> Result<Vec<String>> {
     Ok(ids.map(str::to_owned).collect())
 }
 
-/// Every byte that is no letter or digit in its escaped form (RFC 3986, section 2.1).
+/// Percent-encodes every byte that is not a letter or digit (RFC 3986, section 2.1).
 fn urlencoded(text: &str) -> String {
     let escape = |byte: u8| {
         if byte.is_ascii_alphanumeric() {
@@ -197,7 +197,7 @@ pub fn probe() -> &'static Path {
     })
 }
 
-/// A folder of this process for images; goes with its engine, or when the next one is made.
+/// This process's folder for images; removed with its engine, or when the next such folder is created.
 fn scratch() -> &'static Path {
     static FOLDER: OnceLock<OwnedFolder> = OnceLock::new();
     FOLDER
@@ -205,20 +205,20 @@ fn scratch() -> &'static Path {
         .path()
 }
 
-/// An image archive as `docker save` writes it, holding only the probe. `note` goes into its configuration, so that different
-/// notes give different images. The names inside are a stranger's on purpose.
+/// An image archive in the format of `docker save`, with only the probe in it. `note` is put into its configuration, so that different
+/// notes result in different images. The names inside are deliberately foreign.
 ///
 /// # Panics
-/// When `tar` or `rustc` fail.
+/// When `tar` or `rustc` fails.
 #[must_use]
 pub fn saved_image(note: &str) -> PathBuf {
     saved_image_for(note, architecture())
 }
 
-/// The same with another processor's name in its configuration, as the OCI image specification and Go call it.
+/// Like [`saved_image`], for another processor architecture, named as in the OCI image specification and Go.
 ///
 /// # Panics
-/// When `tar` or `rustc` fail.
+/// When `tar` or `rustc` fails.
 #[must_use]
 pub fn saved_image_for(note: &str, architecture: &str) -> PathBuf {
     let (folder, config, layer) = parts(note, architecture);
@@ -234,10 +234,10 @@ pub fn saved_image_for(note: &str, architecture: &str) -> PathBuf {
     pack(&folder, &["config.json", "layer.tar", "manifest.json"])
 }
 
-/// The same as an OCI image layout.
+/// Like [`saved_image`], as an OCI image layout.
 ///
 /// # Panics
-/// When `tar` or `rustc` fail.
+/// When `tar` or `rustc` fails.
 #[must_use]
 pub fn oci_image(note: &str) -> PathBuf {
     let (folder, config, layer) = parts(note, architecture());
@@ -267,7 +267,7 @@ pub fn oci_image(note: &str) -> PathBuf {
     pack(&folder, &["blobs", "index.json", "oci-layout"])
 }
 
-/// A fresh folder, the image's configuration, and its one layer.
+/// A new folder, the image's configuration, and its only layer.
 fn parts(note: &str, architecture: &str) -> (PathBuf, Vec<u8>, Vec<u8>) {
     let folder = tempfile::tempdir_in(scratch())
         .expect("a folder for temporary files")
@@ -293,7 +293,7 @@ fn parts(note: &str, architecture: &str) -> (PathBuf, Vec<u8>, Vec<u8>) {
     (folder, config.to_string().into_bytes(), layer)
 }
 
-/// This machine's processor.
+/// The processor architecture of this machine.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

@@ -1,8 +1,9 @@
-//! Folders for throw-away servers and for what all tests of a program share, which do not pile up.
+//! Folders for temporary servers and for data shared by all tests of a program, which do not accumulate.
 //!
-//! What lives as long as the test program is never dropped (Rust drops no statics), and a program that is killed drops nothing: their folders
-//! stay. So each folder holds a file that its owner has locked; the system takes the lock away when the owner ends, however it ends, and who makes the
-//! next folder of the kind removes those that nobody holds.
+//! What lives as long as the test program is never dropped (Rust does not drop statics), and a killed program drops nothing: their folders
+//! stay. So each folder contains a file that its owner has locked; the system releases the lock when the owner ends, however it ends, and whoever
+//! creates
+//! the next folder of the kind removes the unlocked ones.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -11,39 +12,41 @@ use std::path::Path;
 use rustix::fs::statvfs;
 use tempfile::TempDir;
 
-/// The file that the owner of a folder has locked.
+/// The file in a folder that its owner locks.
 const LOCK: &str = "owner.lock";
-/// Where files lie in memory.
+/// The file system in memory.
 const MEMORY: &str = "/dev/shm";
-/// Bytes that must be free there, and of memory, to use it.
+/// The number of bytes that must be free there, and in memory, to use it.
 const SPARE: u64 = 10 << 30;
 
-/// A folder that is removed when this is dropped, or by whoever comes next.
+/// A folder that is removed on drop, or later by the next owner of the same kind.
 #[derive(Debug)]
 pub struct OwnedFolder {
-    // The lock goes after the folder: until then nobody else removes it.
+    // The lock is released after the folder is removed: until then nobody else removes it.
     folder: TempDir,
     _lock: File,
 }
 
 impl OwnedFolder {
-    /// A new folder below the system's folder for temporary files; its name begins with `prefix`. Those of the same prefix whose owners have
+    /// Creates a folder below the system's folder for temporary files; its name begins with `prefix`. Folders with the same prefix whose owners
+    /// have
     /// ended are removed first.
     ///
     /// # Errors
-    /// When no folder can be made there.
+    /// When no folder can be created there.
     pub fn new(prefix: &str) -> io::Result<Self> {
         Self::in_folder(&std::env::temp_dir(), prefix)
     }
 
-    /// The same in memory, where the machine has enough of it to spare: for what is written much and worth nothing afterwards. A disk takes minutes to
-    /// forget some thousand files of gigabytes.
+    /// The same in memory, if the machine has enough of it: for data that is written a lot and worthless afterwards. Deleting thousands of files
+    /// with
+    /// gigabytes of data takes minutes on a disk.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// As for [`Self::new`].
     pub fn in_memory(prefix: &str) -> io::Result<Self> {
         let memory = Path::new(MEMORY);
-        // First: what was left there may be what it has no room for.
+        // First, because leftovers may be the reason for a lack of space.
         sweep(memory, prefix);
         if !has_room(memory) {
             return Self::new(prefix);
@@ -63,21 +66,21 @@ impl OwnedFolder {
                         _lock: lock,
                     });
                 }
-                // Somebody who sweeps found it in the moment before: it is about to go.
+                // A concurrent sweep found it before it was locked and is about to remove it.
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(cause)) => return Err(cause),
             }
         }
     }
 
-    /// Where it is.
+    /// The path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 }
 
-/// Whether the folder in memory, and the memory itself, have room to spare.
+/// Whether the folder in memory, and the memory itself, have enough free space.
 fn has_room(folder: &Path) -> bool {
     let free = statvfs(folder).map_or(0, |of| of.f_bavail.saturating_mul(of.f_frsize));
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -88,7 +91,7 @@ fn has_room(folder: &Path) -> bool {
     free.min(available.unwrap_or(0) << 10) >= SPARE
 }
 
-/// Removes folders that nobody holds. What cannot be removed stays: the next one tries again.
+/// Removes unlocked folders. Failures are ignored: the next sweep tries again.
 fn sweep(parent: &Path, prefix: &str) {
     let Ok(entries) = std::fs::read_dir(parent) else {
         return;
@@ -120,7 +123,7 @@ mod tests {
         let others = ["other-left", "kind-of-somebody-else"].map(|name| parent.path().join(name));
         std::fs::create_dir(&others[0]).expect("a folder");
         std::fs::write(others[0].join(LOCK), "").expect("a file");
-        // Without the file it is none of ours.
+        // Without the lock file it does not belong to us.
         std::fs::create_dir(&others[1]).expect("a folder");
 
         let next = OwnedFolder::in_folder(parent.path(), "kind-").expect("a folder");

@@ -1,4 +1,4 @@
-//! Fixtures and throw-away servers for tests.
+//! Fixtures and temporary servers for tests.
 
 pub mod components;
 pub mod dns;

@@ -1,7 +1,7 @@
-//! A slow link: a TCP proxy that hands every byte on a fixed time after it came, in its order, each way.
+//! A slow link: a TCP proxy that forwards every byte after a fixed delay, in order, in both directions.
 //!
-//! The delay is what is emulated, so it is kept by the clock. Bandwidth is bounded by what may be under way at once: [`UNDER_WAY`] chunks of at
-//! most [`CHUNK`] bytes each way of a connection; a sender that is faster waits, as on a real link whose receiver's window is full.
+//! The delay is what is emulated, so it is timed precisely. The bandwidth is limited by the data in flight: [`UNDER_WAY`] chunks of at
+//! most [`CHUNK`] bytes per direction of a connection; a faster sender waits, as on a real link whose receive window is full.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -15,12 +15,12 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-/// Chunks that may be under way in one direction of a connection.
+/// The most chunks in flight in one direction of a connection.
 pub const UNDER_WAY: usize = 64;
-/// The largest chunk.
+/// The largest chunk in bytes.
 pub const CHUNK: usize = 64 << 10;
 
-/// A link to one address. Its connections end with it.
+/// A link to one address. Dropping it closes its connections.
 #[derive(Debug)]
 pub struct Link {
     address: SocketAddr,
@@ -28,10 +28,10 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link to `far` that takes `delay` each way; nobody needs to listen there yet.
+    /// Creates a link to `far` with `delay` in each direction; nothing needs to listen there yet.
     ///
     /// # Errors
-    /// When no port of this machine's loopback is free.
+    /// When no loopback port is free.
     pub async fn start(far: SocketAddr, delay: Duration) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
         let listener = listener.context("binding the near end of a link")?;
@@ -55,7 +55,7 @@ impl Link {
         })
     }
 
-    /// Where its near end listens.
+    /// The address of its near end.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -68,10 +68,10 @@ impl Drop for Link {
     }
 }
 
-/// Carries one connection until both directions have ended or one has broken.
+/// Carries one connection until both directions have ended or one has failed.
 async fn carry(near: TcpStream, far: SocketAddr, delay: Duration) -> Result<()> {
     let far = TcpStream::connect(far).await?;
-    // Small messages must not wait for more: only the delay is emulated.
+    // Small messages must not be held back: only the delay is emulated.
     near.set_nodelay(true)?;
     far.set_nodelay(true)?;
     let (near_in, near_out) = near.into_split();
@@ -83,13 +83,13 @@ async fn carry(near: TcpStream, far: SocketAddr, delay: Duration) -> Result<()> 
     Ok(())
 }
 
-/// Carries one direction; its end arrives as late as everything before it.
+/// Carries one direction; the end of the stream is delayed like the data before it.
 async fn one_way(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) -> Result<()> {
     let (sender, mut receiver) = mpsc::channel::<(Instant, Bytes)>(UNDER_WAY);
     let receive = async move {
         loop {
             let mut chunk = BytesMut::with_capacity(CHUNK);
-            // A chunk of none is the end.
+            // An empty chunk is the end of the stream.
             from.read_buf(&mut chunk).await?;
             let is_end = chunk.is_empty();
             let due = Instant::now() + delay;
@@ -155,9 +155,9 @@ mod tests {
         let (_silent, _) = far.accept().await.expect("connected");
         let chunk = vec![0; CHUNK];
         let mut taken = 0;
-        // What the system's own buffers hold, at both ends, comes on top; they grow to some MiB each.
+        // The system's socket buffers at both ends are added; they grow to some MiB each.
         let most = (UNDER_WAY + 2) * CHUNK + (64 << 20);
-        // Full once nothing was taken for long after everything that is under way must have arrived.
+        // It is full if nothing was accepted for long after all data in flight must have arrived.
         while let Ok(writable) = tokio::time::timeout(DELAY * 50, near.writable()).await {
             writable.expect("the link lives");
             taken += near.try_write(&chunk).unwrap_or(0);

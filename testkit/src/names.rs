@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A name that no other test uses on a server, whatever program it is in. The number of the process alone would not do: the system gives it
-/// to another process after a while, and databases and queues of ended tests stay on a shared server.
+/// A name that no other test uses on a server, in whatever program. The process id alone would not be enough: the system reuses it
+/// after a while, and databases and queues of ended tests stay on a shared server.
 pub(crate) fn unique(separator: char) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     static PROCESS: OnceLock<String> = OnceLock::new();
@@ -26,7 +26,7 @@ mod tests {
     fn names_differ_and_fit_into_postgresql() {
         let names: BTreeSet<String> = (0..100).map(|_| unique('_')).collect();
         assert_eq!(names.len(), 100);
-        // PostgreSQL cuts longer ones.
+        // PostgreSQL truncates longer names.
         assert!(names.iter().all(|name| name.len() <= 63), "{names:?}");
     }
 }

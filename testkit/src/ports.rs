@@ -1,8 +1,8 @@
-//! Free ports for servers that cannot be asked to choose one themselves.
+//! Free ports for servers that cannot choose one themselves.
 //!
-//! They lie below the range that the system takes the ports of clients from. One inside it could be given to some client's socket
-//! before the server binds it, or while the server is restarted; and a UDP client that shares ports, as `dig` does, could get
-//! the very port of the server it asks, and then reads its own question as the answer.
+//! The ports are below the system's range of ephemeral ports. A port inside that range could be assigned to a client's socket
+//! before the server binds it, or while the server is restarted; and a UDP client with shared ports, like `dig`, could get
+//! the very port of the server that it asks, and then read its own question as the answer.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -11,17 +11,17 @@ use std::sync::{Mutex, PoisonError};
 
 use rand::RngExt;
 
-/// Where the system says which ports it gives to clients (Linux).
+/// The file with the range of ephemeral ports (Linux).
 const CLIENTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-/// The first port handed out: well-known services lie below.
+/// The lowest port that is used: well-known services are below.
 const FIRST: u16 = 10_000;
-/// Where the clients' range begins if the system does not say.
+/// The beginning of the ephemeral range if the system does not report it.
 const CLIENTS_FROM: u16 = 32_768;
-/// Fewer ports than this below the clients' range are too few to find free ones among.
+/// With fewer ports than this below the ephemeral range, there are too few to find free ones.
 const ENOUGH: u16 = 1_000;
 const ATTEMPTS: usize = 1_000;
 
-/// A port that was free for TCP and UDP on every one of `addresses` a moment ago, and that this process has not handed out before.
+/// A port that was just free for TCP and UDP on all of `addresses`, and that this process has not handed out before.
 ///
 /// # Panics
 /// When no such port can be found.
@@ -31,7 +31,7 @@ pub fn free(addresses: &[IpAddr]) -> u16 {
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     let range = below_clients(std::fs::read_to_string(CLIENTS).ok().as_deref());
     for _ in 0..ATTEMPTS {
-        // At random, so that two test programs which run at once do not reach for the same one.
+        // Random, so that concurrent test programs do not choose the same one.
         let port = rand::rng().random_range(range.clone());
         let all_free = addresses.iter().all(|ip| {
             let address = SocketAddr::new(*ip, port);
@@ -44,7 +44,7 @@ pub fn free(addresses: &[IpAddr]) -> u16 {
     panic!("no port is free on all of {addresses:?}");
 }
 
-/// The ports below those of clients, by what the system says: `32768 60999`. Where it leaves too few, any but the well-known.
+/// The ports below the ephemeral range, given the system's range `32768 60999`. If these are too few, all but the well-known ports.
 fn below_clients(said: Option<&str>) -> Range<u16> {
     let first = said.and_then(|text| text.split_whitespace().next()?.parse().ok());
     match first.unwrap_or(CLIENTS_FROM) {

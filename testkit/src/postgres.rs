@@ -1,4 +1,4 @@
-//! A throw-away PostgreSQL, or the one that `FDN_TEST_POSTGRES_URL` names.
+//! A temporary PostgreSQL, or the one that `FDN_TEST_POSTGRES_URL` names.
 
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -14,13 +14,13 @@ use crate::folder::OwnedFolder;
 use crate::process::{Process, Program, STARTS};
 use crate::{names, ports};
 
-/// The variable with the address of a server to use, such as `postgres://postgres@127.0.0.1:5432`.
+/// The variable with the URL of an existing server, such as `postgres://postgres@127.0.0.1:5432`.
 pub const URL_VARIABLE: &str = "FDN_TEST_POSTGRES_URL";
 
-/// A fresh, empty database.
+/// A new, empty database.
 #[derive(Clone, Debug)]
 pub struct Database {
-    /// `postgres://…/NAME`
+    /// The URL: `postgres://…/NAME`
     pub url: String,
 }
 
@@ -28,16 +28,16 @@ impl Database {
     /// Runs statements on it.
     ///
     /// # Errors
-    /// What the database says against them.
+    /// The error of the database.
     pub fn execute(&self, sql: &str) -> Result<()> {
         query(&find("psql")?, &self.url, sql)
     }
 }
 
-/// Between two tries to start it again on the same port.
+/// The pause between attempts to restart the server on the same port.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Makes a fresh database on the test server of this run, or of this process. Nobody drops it: it goes with the server.
+/// Creates a database on the test server of this run, or of this process. It is not dropped: it is removed with the server.
 ///
 /// # Panics
 /// When there is no PostgreSQL: a test that needs one must fail without it.
@@ -64,7 +64,7 @@ pub async fn database() -> Database {
     }
 }
 
-/// A server of one's own, which can be killed and started again on the same data.
+/// A separate server, which can be killed and restarted with the same data.
 #[derive(Debug)]
 pub struct PostgresServer {
     folder: OwnedFolder,
@@ -73,10 +73,10 @@ pub struct PostgresServer {
 }
 
 impl PostgresServer {
-    /// Makes a data directory and starts a server on it, on a free port of 127.0.0.1.
+    /// Creates a data directory and starts a server on it, on a free port of 127.0.0.1.
     ///
     /// # Errors
-    /// When PostgreSQL is not installed or does not start; the message holds its log.
+    /// When PostgreSQL is not installed or does not start; the message contains its log.
     pub async fn start() -> Result<Self> {
         let folder = OwnedFolder::in_memory("fdn-postgres-")?;
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
@@ -117,14 +117,14 @@ impl PostgresServer {
         Ok(server)
     }
 
-    /// Starts the server again on the same data and port.
+    /// Restarts the server with the same data and port.
     ///
     /// # Errors
-    /// When it does not start; the message holds its log.
+    /// When it does not start; the message contains its log.
     pub async fn restart(&mut self) -> Result<()> {
         for _ in 1..STARTS {
             match self.launch().await {
-                // What is left of the one before, or a stranger on its port, may be gone in a moment.
+                // Leftovers of the previous server, or another program on its port, may soon be gone.
                 Err(_) if self.died() => tokio::time::sleep(PAUSE).await,
                 outcome => return outcome,
             }
@@ -145,18 +145,18 @@ impl PostgresServer {
             "-c".to_owned(),
             "unix_socket_directories=".to_owned(),
             "-c".to_owned(),
-            // For all test programs of a run at once.
+            // Enough for all test programs of a run.
             "max_connections=500".to_owned(),
             "-c".to_owned(),
             "shared_buffers=32MB".to_owned(),
             "-c".to_owned(),
-            // A run makes hundreds of databases: visiting each once a minute would start several workers a second.
+            // A run creates hundreds of databases: visiting each once a minute would start several workers per second.
             "autovacuum_naptime=10min".to_owned(),
         ];
         let mut program = Program::new(find("postgres")?, args);
         program.user = unprivileged().map(str::to_owned);
         let (url, psql) = (self.url(), find("psql")?);
-        // Fails on a server with other data.
+        // Fails on a server with a different data directory.
         let ours = data.display().to_string().replace('\'', "''");
         let question = format!("SELECT 1 / (current_setting('data_directory') = '{ours}')::int");
         let process = program.start(&self.folder.path().join("log"))?;
@@ -167,23 +167,23 @@ impl PostgresServer {
             .context("PostgreSQL does not start")
     }
 
-    /// Whether the process that was started last has ended.
+    /// Whether the process of the last start has ended.
     fn died(&mut self) -> bool {
         self.process
             .as_mut()
             .is_some_and(|process| process.ended().is_some())
     }
 
-    /// How the server ended, if it did so by itself.
+    /// The exit status of the server, if it ended by itself.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.process.as_mut()?.ended()
     }
 
-    /// Kills the server as a power loss would.
+    /// Kills the server, like a power failure.
     pub fn kill(&mut self) {
         self.process = None;
-        // The postmaster's children notice its death and end by themselves, some time later on a busy machine. Until then they answer on connections
-        // that they have.
+        // The postmaster's children notice its death and exit by themselves, which takes some time on a busy machine. Until then they answer on
+        // existing connections.
         let data = self.folder.path().join("data");
         while is_worked_in(&data) {
             std::thread::yield_now();
@@ -198,7 +198,7 @@ impl PostgresServer {
         }
     }
 
-    /// A fresh database on it.
+    /// Creates a new database on this server.
     ///
     /// # Errors
     /// When the server does not answer.
@@ -206,7 +206,7 @@ impl PostgresServer {
         create_database(&self.url())
     }
 
-    /// `postgres://…`, without a database.
+    /// The URL `postgres://…`, without a database.
     #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}", self.port)
@@ -229,13 +229,13 @@ impl Drop for PostgresServer {
     }
 }
 
-/// Whether a process has this folder for its own: a server's processes have its data.
+/// Whether a process has this folder as its working directory: a server's processes have their data directory.
 fn is_worked_in(folder: &Path) -> bool {
     let Ok(folder) = folder.canonicalize() else {
         return false;
     };
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    // Of a process that has ended and was not waited for nothing can be read.
+    // This fails for zombies.
     processes
         .filter_map(|process| std::fs::read_link(process.path().join("cwd")).ok())
         .any(|working| working == folder)
@@ -275,7 +275,7 @@ fn query(psql: &Path, url: &str, sql: &str) -> Result<()> {
     Ok(())
 }
 
-/// PostgreSQL refuses to run as root; Debian's package brings this user.
+/// PostgreSQL refuses to run as root; Debian's package creates this user.
 fn unprivileged() -> Option<&'static str> {
     rustix::process::geteuid().is_root().then_some("postgres")
 }
@@ -293,7 +293,7 @@ fn as_user(exe: &Path) -> Command {
     }
 }
 
-/// How a shell runs one of PostgreSQL's programs as a user that it accepts.
+/// The shell command that runs one of PostgreSQL's programs as a user that it accepts.
 ///
 /// # Errors
 /// When it is not installed.
@@ -301,7 +301,7 @@ pub fn as_typed(program: &str) -> Result<String> {
     let exe = find(program)?;
     let exe = exe.display();
     Ok(match unprivileged() {
-        // The signal is set last: a change of the user takes it away.
+        // The signal is set last, because changing the user resets it.
         Some(user) => format!(
             "setpriv --reuid {user} --regid {user} --clear-groups --pdeathsig KILL -- {exe}"
         ),
@@ -309,7 +309,7 @@ pub fn as_typed(program: &str) -> Result<String> {
     })
 }
 
-/// Debian keeps the server's programs outside the search path, in a folder for each version.
+/// Debian keeps the server's programs outside the search path, in a folder per version.
 fn find(program: &str) -> Result<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()

@@ -16,14 +16,14 @@ use rustix::process::{Pid, Signal};
 
 use crate::wait;
 
-/// How often a server is started before its failure counts. A port that was free when it was chosen can be taken a moment later.
+/// How many times a server is started before its failure counts. A port that was free when it was chosen can be taken a moment later.
 pub(crate) const STARTS: u32 = 3;
-/// Between two questions to a server that does not answer yet.
+/// The interval of polling a server that does not answer yet.
 const POLL: Duration = Duration::from_millis(20);
 
 type Request = (Command, mpsc::Sender<std::io::Result<Child>>);
 
-/// Starts a command on the thread that lives for ever.
+/// Starts a command on the thread that never ends.
 pub(crate) fn spawn(command: Command) -> std::io::Result<Child> {
     static STARTER: OnceLock<Mutex<mpsc::Sender<Request>>> = OnceLock::new();
     let starter = STARTER.get_or_init(|| {
@@ -45,16 +45,16 @@ pub(crate) fn spawn(command: Command) -> std::io::Result<Child> {
     answer.recv().map_err(|_| gone())?
 }
 
-/// What to run.
+/// A program to run.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The executable.
     pub exe: OsString,
     /// Its arguments.
     pub args: Vec<OsString>,
-    /// Environment variables added to this process's.
+    /// Environment variables in addition to those of this process.
     pub env: Vec<(String, OsString)>,
-    /// The user to run as, if not this one.
+    /// The user to run as, if different.
     pub user: Option<String>,
 }
 
@@ -123,13 +123,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// Its process id.
+    /// The process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has written so far.
+    /// Its output so far.
     #[must_use]
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
@@ -138,14 +138,14 @@ impl Process {
     /// Sends a signal.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// When the process has ended.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let pid = Pid::from_raw(i32::try_from(self.id())?).context("a child has a process id")?;
         rustix::process::kill_process(pid, signal)
             .with_context(|| format!("signalling {}", self.name))
     }
 
-    /// Kills it as `kill -9` does and waits for its end.
+    /// Kills it, like `kill -9`, and waits for its end.
     pub fn kill(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
@@ -154,7 +154,7 @@ impl Process {
     /// Sends SIGTERM and waits for the end.
     ///
     /// # Errors
-    /// When the process is gone already, or does not end in time; its log is part of the message.
+    /// When the process has already ended, or does not end in time; the message contains its log.
     pub fn stop(&mut self, within: std::time::Duration) -> Result<ExitStatus> {
         self.signal(Signal::TERM)?;
         let deadline = std::time::Instant::now() + within;
@@ -172,11 +172,11 @@ impl Process {
         }
     }
 
-    /// Asks until it answers, and gives up at once when the process has ended. `ask` must see that it is this process which answers: another
-    /// one may hold the port.
+    /// Polls until it answers, and gives up at once when the process has ended. `ask` must verify that this process answers: another
+    /// one may have the port.
     ///
     /// # Errors
-    /// When it ends or [`wait::PATIENCE`] is over; its log is part of the message.
+    /// When it ends, or after [`wait::PATIENCE`]; the message contains its log.
     pub(crate) async fn ready(&mut self, mut ask: impl AsyncFnMut() -> Result<()>) -> Result<()> {
         let deadline = Instant::now() + wait::PATIENCE;
         loop {
@@ -201,7 +201,7 @@ impl Process {
         }
     }
 
-    /// Whether it has ended by itself.
+    /// The exit status, if it has ended by itself.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }

@@ -1,4 +1,5 @@
-//! A proxy that carries connections to where its clients say (RFC 9110, 9.3.6: CONNECT; requests in plain HTTP too), and to nowhere else than it was told.
+//! A proxy that forwards connections as requested by its clients (RFC 9110, 9.3.6: CONNECT; also plain HTTP requests), but only to allowed
+//! addresses.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,10 +9,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// Bytes of a request that are read.
+/// The largest head of a request in bytes.
 const HEAD_MAX: usize = 4096;
 
-/// The proxy. Its connections end with it.
+/// A running proxy. Dropping it closes its connections.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -20,10 +21,10 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy that carries to the addresses for which `allowed` is true; to others it says no.
+    /// Starts a proxy that forwards to the addresses for which `allowed` is true and refuses others.
     ///
     /// # Errors
-    /// When no port of this machine's loopback is free.
+    /// When no loopback port is free.
     pub async fn start(allowed: impl Fn(&str) -> bool + Send + 'static) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
         let listener = listener.context("binding the proxy")?;
@@ -60,7 +61,7 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// Where it was asked to carry connections to, and did, in order.
+    /// The addresses that it forwarded connections to, in order.
     #[must_use]
     pub fn carried(&self) -> Vec<String> {
         let carried = self.carried.lock();
@@ -74,7 +75,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Where a client wants to be carried to, and what it has said already to whoever is there.
+/// The address that a client requests, and the bytes to forward to it first.
 async fn asked(near: &mut TcpStream) -> Result<(String, Vec<u8>)> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -89,7 +90,7 @@ async fn asked(near: &mut TcpStream) -> Result<(String, Vec<u8>)> {
     if method == "CONNECT" {
         return Ok((target.to_owned(), Vec::new()));
     }
-    // Servers take a whole URL for the path (RFC 9112, 3.2.2).
+    // Servers accept an absolute URL instead of a path (RFC 9112, 3.2.2).
     let rest = target.strip_prefix("http://").context("no URL")?;
     let to = rest.split('/').next().unwrap_or_default().to_owned();
     Ok((to, text.into_bytes()))

@@ -1,4 +1,4 @@
-//! A throw-away RabbitMQ, or the one that `FDN_TEST_AMQP_URL` names.
+//! A temporary RabbitMQ, or the one that `FDN_TEST_AMQP_URL` names.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -15,25 +15,25 @@ use crate::folder::OwnedFolder;
 use crate::process::{Process, Program, STARTS};
 use crate::{names, ports};
 
-/// The variable with the address of a server to use, such as `amqp://guest:guest@127.0.0.1:5672/%2f`.
+/// The variable with the URL of an existing server, such as `amqp://guest:guest@127.0.0.1:5672/%2f`.
 pub const URL_VARIABLE: &str = "FDN_TEST_AMQP_URL";
 
-/// The start script of Debian's package, without the wrapper that changes to another user.
+/// The start script of Debian's package, without the wrapper that changes the user.
 const SCRIPT: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
 
-/// Between two tries to start it again on the same port.
+/// The pause between attempts to restart the server on the same port.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Where to find a broker, and a name that no other test uses on it.
+/// A broker, and a namespace that no other test uses on it.
 #[derive(Clone, Debug)]
 pub struct Broker {
-    /// `amqp://…`
+    /// The URL: `amqp://…`
     pub url: String,
-    /// The first part of every name to be declared there.
+    /// The prefix of every name to be declared there.
     pub namespace: String,
 }
 
-/// A namespace of one's own on the test server of this run, or of this process.
+/// A new namespace on the test server of this run, or of this process.
 ///
 /// # Panics
 /// When there is no RabbitMQ: a test that needs one must fail without it.
@@ -61,7 +61,7 @@ pub async fn broker() -> Broker {
     }
 }
 
-/// A server of one's own, which can be killed and started again on the same data.
+/// A separate server, which can be killed and restarted with the same data.
 #[derive(Debug)]
 pub struct RabbitServer {
     folder: OwnedFolder,
@@ -73,10 +73,10 @@ pub struct RabbitServer {
 }
 
 impl RabbitServer {
-    /// Starts a server on a free port of 127.0.0.1, with an Erlang port mapper of its own.
+    /// Starts a server on a free port of 127.0.0.1, with its own Erlang port mapper.
     ///
     /// # Errors
-    /// When RabbitMQ is not installed or does not start; the message holds its log.
+    /// When RabbitMQ is not installed or does not start; the message contains its log.
     pub async fn start() -> Result<Self> {
         ensure!(
             Path::new(SCRIPT).is_file(),
@@ -85,7 +85,7 @@ impl RabbitServer {
         for _ in 1..STARTS {
             let mut server = Self::prepare()?;
             match server.launch().await {
-                // Each try has a folder and ports of its own: the name of the node is in its data.
+                // Each attempt has its own folder and ports: the node name is stored in its data.
                 Err(_) if server.died() => {}
                 outcome => return outcome.map(|()| server),
             }
@@ -95,7 +95,7 @@ impl RabbitServer {
         Ok(server)
     }
 
-    /// The port mapper and the settings; the server itself is not started yet.
+    /// Starts the port mapper and writes the settings, without starting the server itself.
     fn prepare() -> Result<Self> {
         let folder = OwnedFolder::new("fdn-rabbitmq-")?;
         let (port, distribution_port, epmd_port) = (ports::local(), ports::local(), ports::local());
@@ -121,14 +121,14 @@ impl RabbitServer {
         })
     }
 
-    /// Starts the server again on the same data and port.
+    /// Restarts the server with the same data and port.
     ///
     /// # Errors
-    /// When it does not start; the message holds its log.
+    /// When it does not start; the message contains its log.
     pub async fn restart(&mut self) -> Result<()> {
         for _ in 1..STARTS {
             match self.launch().await {
-                // A stranger on its port may be gone in a moment.
+                // Another program on its port may soon be gone.
                 Err(_) if self.died() => tokio::time::sleep(PAUSE).await,
                 outcome => return outcome,
             }
@@ -156,7 +156,7 @@ impl RabbitServer {
         let process = self.process.insert(process);
         process
             .ready(async || {
-                // A server of somebody else on this port would answer as well.
+                // Another server on this port would answer as well.
                 let written = std::fs::read(&log).unwrap_or_default();
                 let new = String::from_utf8_lossy(written.get(before..).unwrap_or_default());
                 ensure!(new.contains(&listens), "it does not listen yet");
@@ -166,7 +166,7 @@ impl RabbitServer {
             .context("RabbitMQ does not start")
     }
 
-    /// The variables by which RabbitMQ's own commands mean this server, and by which another one is started in its place.
+    /// The environment variables that direct RabbitMQ's own commands to this server, and that start another one in its place.
     #[must_use]
     pub fn environment(&self) -> Vec<(&'static str, OsString)> {
         let inside = |name: &str| self.folder.path().join(name).into_os_string();
@@ -189,33 +189,33 @@ impl RabbitServer {
             ),
             ("ERL_EPMD_PORT", self.epmd_port.to_string().into()),
             ("ERL_EPMD_ADDRESS", "127.0.0.1".into()),
-            // Two schedulers that do not spin while idle: tests share a small machine.
+            // Two schedulers without busy waiting: tests share a small machine.
             (
                 "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
                 "+S 2:2 +sbwt none -kernel inet_dist_use_interface {127,0,0,1}".into(),
             ),
-            // Lets the script become the Erlang machine instead of waiting for it, so that the child's id is the server's.
+            // Makes the script exec the Erlang VM instead of waiting for it, so that the child's id is the server's.
             ("RUNNING_UNDER_SYSTEMD", "true".into()),
         ]
     }
 
-    /// Whether the server or its port mapper, as they were started last, has ended.
+    /// Whether the server or its port mapper of the last start has ended.
     fn died(&mut self) -> bool {
         let ended = |process: &mut Process| process.ended().is_some();
         self.process.as_mut().is_some_and(ended) || ended(&mut self.epmd)
     }
 
-    /// How the server ended, if it did so by itself.
+    /// The exit status of the server, if it ended by itself.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.process.as_mut()?.ended()
     }
 
-    /// Kills the server as a power loss would.
+    /// Kills the server, like a power failure.
     pub fn kill(&mut self) {
         self.process = None;
     }
 
-    /// `amqp://…`
+    /// The URL `amqp://…`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.port)
@@ -230,7 +230,7 @@ impl Drop for RabbitServer {
     }
 }
 
-/// A broker that is up answers the AMQP protocol header with `connection.start` (AMQP 0-9-1, section 2.2.4).
+/// A running broker answers the AMQP protocol header with `connection.start` (AMQP 0-9-1, section 2.2.4).
 async fn greet(port: u16) -> Result<()> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
     stream.write_all(b"AMQP\x00\x00\x09\x01").await?;

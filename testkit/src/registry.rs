@@ -1,4 +1,4 @@
-//! A registry of container images on loopback, as the OCI Distribution Specification 1.1 describes it (sections "Pulling manifests" and
+//! A registry of container images on loopback, following the OCI Distribution Specification 1.1 (sections "Pulling manifests" and
 //! "Pulling blobs"). Docker engines talk to registries on loopback without TLS.
 
 use std::net::SocketAddr;
@@ -14,10 +14,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-/// The longest head of a request.
+/// The largest head of a request in bytes.
 const HEAD: usize = 16 << 10;
 
-/// A registry that holds one image; ends when dropped.
+/// A registry with one image; stops on drop.
 #[derive(Debug)]
 pub struct Registry {
     address: SocketAddr,
@@ -28,30 +28,30 @@ pub struct Registry {
 
 #[derive(Debug)]
 struct State {
-    /// Files by the hexadecimal digits of their digest.
+    /// The folder of the blobs, named by the hexadecimal digits of their digests.
     blobs: PathBuf,
     manifest: Digest,
-    /// What `Authorization` has to say.
+    /// The required `Authorization` header.
     authorization: Option<String>,
-    /// Blobs have other bytes than their names say.
+    /// Whether the content of blobs differs from their digests.
     tampered: bool,
     requests: AtomicUsize,
 }
 
-/// How a registry behaves.
+/// The behaviour of a registry.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Behaviour<'a> {
     /// Only this name and password may pull.
     pub credentials: Option<(&'a str, &'a str)>,
-    /// Every blob and manifest comes with one byte more than it has.
+    /// Every blob and manifest is served with an additional byte.
     pub tampered: bool,
 }
 
 impl Registry {
-    /// Serves the image of an archive that [`crate::docker::oci_image`] made.
+    /// Serves the image of an archive created by [`crate::docker::oci_image`].
     ///
     /// # Panics
-    /// When that archive's folder is gone, or no port is free.
+    /// When the folder of the archive no longer exists, or no port is free.
     pub async fn start(archive: &Path, behaviour: Behaviour<'_>) -> Self {
         Self::listen(archive, behaviour)
             .await
@@ -81,7 +81,7 @@ impl Registry {
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let state = Arc::clone(&serving);
-                // A client that breaks off is its own affair.
+                // A broken connection of a client does not matter.
                 tokio::spawn(async move { drop(state.serve(stream).await) });
             }
         });
@@ -93,7 +93,7 @@ impl Registry {
         })
     }
 
-    /// The repository as images name it.
+    /// The name of the repository, as used in image references.
     #[must_use]
     pub fn repository(&self) -> String {
         format!("{}/probe/app", self.address)
@@ -105,7 +105,7 @@ impl Registry {
         self.manifest
     }
 
-    /// How many requests came.
+    /// The number of received requests.
     #[must_use]
     pub fn requests(&self) -> usize {
         self.state.requests.load(Ordering::Relaxed)
@@ -175,7 +175,7 @@ impl State {
     }
 }
 
-/// Reads a request's head; none that is served has a body.
+/// Reads the head of a request; no supported request has a body.
 async fn head(stream: &mut TcpStream) -> Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

@@ -1,4 +1,4 @@
-//! Waiting for a condition instead of for a time.
+//! Waiting for a condition rather than for a fixed time.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -10,10 +10,10 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const POLL: Duration = Duration::from_millis(20);
 
-/// Asks `condition` again and again until it gives a value.
+/// Polls `condition` until it returns a value.
 ///
 /// # Panics
-/// When [`PATIENCE`] is at its end; the message holds `what` and the last reason.
+/// After [`PATIENCE`]; the message contains `what` and the last reason.
 pub async fn until<T, E: Display>(
     what: &str,
     mut condition: impl AsyncFnMut() -> Result<T, E>,
@@ -21,10 +21,10 @@ pub async fn until<T, E: Display>(
     within(PATIENCE, what, &mut condition).await
 }
 
-/// The same with a time of one's own.
+/// Like [`until`], with another time limit.
 ///
 /// # Panics
-/// When the time is over.
+/// When the time limit is exceeded.
 pub async fn within<T, E: Display>(
     patience: Duration,
     what: &str,
@@ -36,10 +36,10 @@ pub async fn within<T, E: Display>(
     }
 }
 
-/// The same for a test that has more to say about it than that it failed.
+/// Like [`within`], for tests that report the failure themselves.
 ///
 /// # Errors
-/// The last reason, when the time is over.
+/// The last reason, when the time limit is exceeded.
 pub async fn try_within<T, E>(
     patience: Duration,
     mut condition: impl AsyncFnMut() -> Result<T, E>,

@@ -1,8 +1,8 @@
-//! One subscription: consume, hand on, settle, and connect again for ever.
+//! The consumer of one subscription: it consumes, forwards deliveries, settles them, and reconnects for ever.
 //!
-//! A queue that stays silent for [`REPLACE_AFTER`] although the broker answers everything else will not come back by itself (see
-//! `topology`), and as long as it is bound nothing published to its exchange is confirmed. It is deleted and declared again, empty.
-//! What it may have held is no loss: every message is repeated by its sender or repaired from a snapshot.
+//! A queue that stays silent for [`REPLACE_AFTER`] although the broker answers everything else does not recover by itself (see
+//! `topology`), and as long as it is bound, nothing published to its exchange is confirmed. It is deleted and declared again, empty.
+//! No information is lost with its messages: each is repeated by its sender or repaired from a snapshot.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,19 +24,19 @@ use crate::{Delivery, Subscription, Verdict};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How long declaring may take, and how long starting to consume.
+/// The time limit for declaring the queue, and for starting to consume.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long, in all attempts together, a queue may leave the request to consume unanswered. RabbitMQ opens its port when its queues
+/// How long, over all attempts together, a queue may leave the consume request unanswered. RabbitMQ opens its port once its queues
 /// have been started; electing the leader then takes a second or so, and reading a full queue some seconds more.
 const REPLACE_AFTER: Duration = Duration::from_secs(30);
-/// How long deleting may take: RabbitMQ first asks the queue itself, for five seconds.
+/// The time limit for deleting a queue: RabbitMQ first asks the queue itself, for five seconds.
 const DELETE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Why a consumer did not start.
 enum Failure {
-    /// The broker was not reached, or refused.
+    /// The broker could not be reached, or refused.
     Away(Option<lapin::Error>),
-    /// The broker answered, the queue did not in this time.
+    /// The broker answered, but the queue did not within this time.
     Silent(Duration),
 }
 
@@ -63,7 +63,7 @@ pub(super) async fn run(
                 (pause, silence) = (FIRST_PAUSE, Duration::ZERO);
                 hand_on(&shared, channel, consumer, &out).await;
             }
-            // The first time loudly: what the broker refuses, it refuses again.
+            // Logged as a warning only the first time: what the broker refuses once, it refuses again.
             Err(Failure::Away(Some(cause))) if pause == FIRST_PAUSE => {
                 warn!(queue, %cause, "cannot consume; trying again");
                 silence = Duration::ZERO;
@@ -89,7 +89,7 @@ pub(super) async fn run(
     }
 }
 
-/// One life of the consumer.
+/// Forwards deliveries until the consumer ends or the subscriber is gone.
 async fn hand_on(
     shared: &Arc<Shared>,
     channel: Channel,
@@ -147,18 +147,18 @@ async fn set_up(
     );
     let consumer = match tokio::time::timeout(SETUP_TIMEOUT, consume).await {
         Ok(Ok(consumer)) => consumer,
-        // A queue that lives answers at once. If the connection ended while this one was silent, the silence counts.
+        // A healthy queue answers at once. If the connection ended while the queue was silent, the silence counts.
         Ok(Err(_)) if asked.elapsed() > SETUP_TIMEOUT / 4 => {
             return Err(Failure::Silent(asked.elapsed()));
         }
         Ok(Err(cause)) => return Err(cause.into()),
         Err(_) => {
-            // The request still blocks its channel in the broker.
+            // The pending request still blocks its channel in the broker.
             shared.link.lost().await;
             return Err(Failure::Silent(asked.elapsed()));
         }
     };
-    // Only now, so that a queue that does not answer cannot keep publishers from their confirms.
+    // The queue is bound only now, so that a queue that does not answer cannot keep publishers from their confirms.
     shared
         .names
         .bind(&channel, subscription.channel, &subscription.consumer)
@@ -199,7 +199,7 @@ async fn replace(shared: &Shared, queue: &str) {
     }
 }
 
-/// Reads a delivery; what cannot be read goes to the dead letters.
+/// Decodes a delivery; one that cannot be decoded goes to the dead letters.
 async fn open(shared: &Arc<Shared>, message: lapin::message::Delivery) -> Option<Delivery> {
     let attempt = attempts_before(&message) + 1;
     let acker = message.acker;
@@ -228,7 +228,7 @@ async fn open(shared: &Arc<Shared>, message: lapin::message::Delivery) -> Option
 }
 
 async fn settle(shared: &Shared, acker: &Acker, verdict: Verdict) {
-    // If the connection is gone RabbitMQ delivers again by itself: nothing to do about an error here.
+    // If the connection is gone, RabbitMQ redelivers by itself: an error here needs no handling.
     drop(match verdict {
         Verdict::Ack => acker.ack(BasicAckOptions::default()).await,
         Verdict::Retry => {
@@ -251,7 +251,7 @@ async fn settle(shared: &Shared, acker: &Acker, verdict: Verdict) {
     });
 }
 
-/// How often a quorum queue has delivered the message before (`x-delivery-count`).
+/// The number of earlier deliveries of the message by a quorum queue (`x-delivery-count`).
 fn attempts_before(message: &lapin::message::Delivery) -> u32 {
     let count = message
         .properties

@@ -1,4 +1,4 @@
-//! The one connection of a process, made when needed and thrown away when it fails.
+//! The process's single AMQP connection, made on demand and dropped when it fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,9 +15,9 @@ use url::Url;
 
 use super::topology::Names;
 
-/// How long making the connection may take.
+/// The time limit for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// After a failed attempt, how long everybody is told "away" without trying again.
+/// After a failed attempt, the time during which every caller gets an error at once, without another attempt.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(500);
 
 pub(super) struct Link {
@@ -25,7 +25,7 @@ pub(super) struct Link {
     name: String,
     handle: Handle,
     reconnects: AtomicU64,
-    /// Guarded by a lock that is held while connecting: whoever comes meanwhile waits for the same attempt.
+    /// Guarded by a lock that is held while connecting: callers that arrive meanwhile wait for the same attempt.
     state: Mutex<State>,
 }
 
@@ -79,7 +79,7 @@ impl Link {
         Ok(channel)
     }
 
-    /// A channel of one's own.
+    /// A new channel on the connection.
     pub(super) async fn channel(&self, names: &Names) -> Result<Channel, Option<lapin::Error>> {
         let mut state = self.state.lock().await;
         self.connect(&mut state, names).await?;
@@ -87,7 +87,7 @@ impl Link {
         Ok(connection.create_channel().await?)
     }
 
-    /// A channel for a consumer, whose queue it declares.
+    /// Declares a consumer's queue and returns a channel for the consumer.
     pub(super) async fn consumer(
         &self,
         names: &Names,
@@ -103,7 +103,7 @@ impl Link {
         Ok(connection.create_channel().await?)
     }
 
-    /// Gives up the publishing channel after it failed; the connection goes with it, because it is most likely the cause.
+    /// Gives up the publishing channel after a failure, and the connection with it, because it is most likely the cause.
     pub(super) async fn lost(&self) {
         let mut state = self.state.lock().await;
         state.publisher = None;
@@ -151,7 +151,7 @@ impl Link {
             ConnectionProperties::default().with_connection_name(self.name.as_str().into());
         let url = self.url.to_string();
         let work = async move { Connection::connect(&url, properties).await };
-        // Spawned so that the connection's own tasks live on the runtime that made the broker.
+        // Spawned so that the connection's own tasks run on the runtime that made the broker.
         let connecting = self.handle.spawn(work);
         let connection = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
             Ok(Ok(result)) => result?,

@@ -1,10 +1,10 @@
-//! The broker on RabbitMQ, through AMQP 0-9-1.
+//! The broker on RabbitMQ, over AMQP 0-9-1.
 //!
-//! Durable quorum queues, publisher confirms, manual acknowledgements, prefetch and a dead-letter queue for each channel;
-//! `topology` says what is declared. One connection serves a process: a channel in confirm mode for publishing and a channel for each
-//! subscription. When the connection is lost everything on it is given up; publishing fails at once, so that the caller's outbox
-//! keeps the message, and subscriptions connect again with growing pauses. RabbitMQ then delivers what was not acknowledged; a queue
-//! that it cannot bring back is replaced by its consumer (`consumer`).
+//! It uses durable quorum queues, publisher confirms, manual acknowledgements, prefetch and a dead-letter queue per channel; `topology`
+//! lists what is declared. A process has one connection, with a channel in confirm mode for publishing and a channel for each
+//! subscription. When the connection is lost, everything on it is given up: publishing fails at once, so that the caller's outbox
+//! keeps the message, and subscriptions reconnect with increasing pauses. RabbitMQ then redelivers what was not acknowledged; a queue
+//! that it cannot restore is replaced by its consumer (`consumer`).
 //!
 //! All AMQP work runs on the runtime on which the broker was made, whichever thread calls.
 
@@ -31,27 +31,27 @@ use crate::{Broker, BusError, Counters, Deliveries, Limits, Subscription, channe
 use link::Link;
 use topology::Names;
 
-/// How long a confirm may take before the connection counts as dead.
+/// The time limit for a confirm, after which the connection counts as dead.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(5);
-/// AMQP's number for a message that survives a restart of the broker.
+/// AMQP's delivery mode for a message that survives a restart of the broker.
 const PERSISTENT: u8 = 2;
 
-/// How to reach RabbitMQ.
+/// Connection options for RabbitMQ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AmqpOptions {
-    /// `amqp://user@host:port/vhost` or `amqps://…`; a password may stand in it, but a file is the better place.
+    /// `amqp://user@host:port/vhost` or `amqps://…`; it may contain a password, but a password file is the better place.
     pub url: String,
-    /// A file that holds the password.
+    /// A file that contains the password.
     pub password_file: Option<PathBuf>,
-    /// The first part of every exchange's and queue's name: several networks can share a vhost.
+    /// The prefix of the name of every exchange and queue, so that several networks can share a vhost.
     pub namespace: String,
-    /// Shown as the connection's name in RabbitMQ's lists.
+    /// The connection's name in RabbitMQ's lists.
     pub name: String,
     /// Bounds of the queues.
     pub limits: Limits,
 }
 
-/// A broker that speaks to RabbitMQ.
+/// A [`Broker`] on RabbitMQ.
 pub struct AmqpBroker {
     shared: Arc<Shared>,
 }
@@ -74,7 +74,7 @@ struct AtomicCounters {
 }
 
 impl AmqpBroker {
-    /// Prepares a broker. The connection is made when it is first needed, and again whenever it is lost; RabbitMQ need not run yet.
+    /// Prepares a broker. The connection is made when it is first needed, and again whenever it is lost; RabbitMQ need not be running yet.
     ///
     /// Must be called on a tokio runtime, which then carries all AMQP work.
     ///
@@ -187,7 +187,7 @@ impl Shared {
     ) -> Result<T, BusError> {
         match self.handle.spawn(work).await {
             Ok(result) => result,
-            // Only a runtime that is shutting down drops the task.
+            // The task is dropped only by a runtime that is shutting down.
             Err(_) => Err(self.away(None)),
         }
     }

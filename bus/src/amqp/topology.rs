@@ -1,19 +1,20 @@
-//! What is declared in RabbitMQ.
+//! The exchanges and queues that are declared in RabbitMQ.
 //!
 //! | thing | name | what |
 //! | --- | --- | --- |
 //! | exchange | `NS.changes` | fanout, durable |
-//! | queue | `NS.changes.CONTROLLER` | one for each controller, bound to the exchange; removed after a week without consumer |
-//! | queue | `NS.jobs` | shared; refuses the next message when it is full |
+//! | queue | `NS.changes.CONTROLLER` | one for each controller, bound to the exchange; deleted after a week without consumer |
+//! | queue | `NS.jobs` | shared; refuses further messages while it is full |
 //! | queue | `NS.CHANNEL.dead` | dead letters of the channel |
 //!
-//! All queues are durable quorum queues with a length limit that drops the oldest (but for `NS.jobs`), and a delivery limit after which a message is dead.
+//! All queues are durable quorum queues with a length limit that drops the oldest (except `NS.jobs`), and a delivery limit after which a
+//! message is dead-lettered.
 //!
-//! A queue is used only when its existence is safe. RabbitMQ writes a message to disk before it confirms it, but writes *which files
+//! A queue is used only once its existence is safe. RabbitMQ writes a message to disk before it confirms it, but writes *which files
 //! belong to which quorum queue* up to a second after the queue was declared; if it is killed in between, it comes back with an empty
-//! member under the queue's name that never elects a leader (`docs/adr/0005-quorum-queues.md`). Therefore whoever makes a queue waits
-//! for [`SETTLE`] before anything is published to it: the connection counts as made only then, and a consumer's queue is bound to its
-//! exchange only when it was made long enough ago and has answered. `consumer` replaces a queue that never answers.
+//! member under the queue's name that never elects a leader (`docs/adr/0005-quorum-queues.md`). Therefore whoever declares a new queue
+//! waits for [`SETTLE`] before anything is published to it: only then does the connection count as made, and a consumer's queue is bound
+//! to its exchange only after that wait and after it has answered. `consumer` replaces a queue that never answers.
 
 use std::time::Duration;
 
@@ -25,18 +26,18 @@ use lapin::{Channel, Connection, ErrorKind, ExchangeKind};
 
 use crate::{DELIVERY_LIMIT, Limits};
 
-/// A week: a controller that was away for longer reads the database anyway.
+/// A week, in ms: a controller that was away for longer reads the database anyway.
 const UNUSED_QUEUE_MS: i64 = 7 * 24 * 3600 * 1000;
-/// How long after its declaration a queue is safe: RabbitMQ saves its directory of quorum queues when half a second to a second has
-/// passed since the last change; this is twice that.
+/// How long after its declaration a queue is safe: RabbitMQ saves its directory of quorum queues half a second to a second after
+/// the last change; this is twice that.
 const SETTLE: Duration = Duration::from_secs(2);
 const TOPICS: [Topic; 2] = [Topic::Changes, Topic::Jobs];
 
-/// What a full queue does with the next message.
+/// The `x-overflow` policies: what a full queue does with the next message.
 const DROP_OLDEST: &str = "drop-head";
 const REFUSE_NEXT: &str = "reject-publish";
 
-/// Names and bounds of everything declared.
+/// The names and bounds of everything that is declared.
 pub(super) struct Names {
     namespace: String,
     limits: Limits,
@@ -51,12 +52,12 @@ impl Names {
         format!("{}.{}", self.namespace, topic.as_str())
     }
 
-    /// Where dead letters of a topic are kept.
+    /// The name of a topic's dead-letter queue.
     pub(super) fn dead(&self, topic: Topic) -> String {
         format!("{}.dead", self.topic(topic))
     }
 
-    /// The queue from which `consumer` takes a topic's messages.
+    /// The name of the queue from which `consumer` takes a topic's messages.
     pub(super) fn queue(&self, topic: Topic, consumer: &str) -> String {
         if topic.is_fan_out() {
             format!("{}.{consumer}", self.topic(topic))
@@ -65,7 +66,7 @@ impl Names {
         }
     }
 
-    /// Exchange and routing key under which a topic's messages are published.
+    /// The exchange and routing key under which a topic's messages are published.
     pub(super) fn route(&self, topic: Topic) -> (String, String) {
         if topic.is_fan_out() {
             (self.topic(topic), String::new())
@@ -74,7 +75,7 @@ impl Names {
         }
     }
 
-    /// Declares what every process needs (exchanges, the shared queue, the dead-letter queues) and waits until it is safe.
+    /// Declares what every process needs (exchanges, the shared queue, the dead-letter queues) and, if any queue is new, waits until it is safe.
     pub(super) async fn declare(&self, connection: &Connection) -> lapin::Result<()> {
         let amqp = connection.create_channel().await?;
         let mut fresh = false;
@@ -110,8 +111,8 @@ impl Names {
         amqp.close(200, "declared".into()).await
     }
 
-    /// Declares the queue from which `consumer` takes a topic's messages, and waits until it is safe. A fan-out queue gets nothing
-    /// before [`Self::bind`].
+    /// Declares the queue from which `consumer` takes a topic's messages and, if it is new, waits until it is safe. A fan-out queue
+    /// receives nothing before [`Self::bind`].
     pub(super) async fn declare_consumer(
         &self,
         connection: &Connection,
@@ -129,7 +130,7 @@ impl Names {
         amqp.close(200, "declared".into()).await
     }
 
-    /// Lets the consumer's queue have what is published from now on.
+    /// Binds the consumer's queue to its exchange: it receives what is published from now on. Does nothing for a shared topic.
     pub(super) async fn bind(
         &self,
         amqp: &Channel,
@@ -165,7 +166,7 @@ impl Names {
             "x-dead-letter-routing-key".into(),
             AMQPValue::LongString(self.dead(topic).into()),
         );
-        // RabbitMQ counts the failures after which one more delivery is still made.
+        // RabbitMQ dead-letters a message once its failures exceed this number, so one more delivery is made than it says.
         arguments.insert(
             "x-delivery-limit".into(),
             AMQPValue::LongLongInt(i64::from(DELIVERY_LIMIT) - 1),
@@ -174,7 +175,7 @@ impl Names {
     }
 }
 
-/// Declares a queue; `true` when it did not exist before. Declaring one that exists checks its arguments.
+/// Declares a queue; `true` if it did not exist before. For an existing queue this checks its arguments.
 async fn declare_queue(
     connection: &Connection,
     amqp: &Channel,
@@ -190,7 +191,7 @@ async fn declare_queue(
     Ok(fresh)
 }
 
-/// Asks on a channel of its own, because RabbitMQ closes the channel when the answer is no.
+/// Checks on a channel of its own, because RabbitMQ closes the channel when the queue does not exist.
 async fn exists(connection: &Connection, queue: &str) -> lapin::Result<bool> {
     let probe = connection.create_channel().await?;
     let options = QueueDeclareOptions {

@@ -1,4 +1,4 @@
-//! What belongs to apps beside what is declared of it: secrets, schedules, domains, objectives, labels, how DNS answers.
+//! Compares what belongs to apps besides their code and rules: secrets, schedules, domains, objectives, labels, DNS settings.
 
 use fdn_core::api::AppDetail;
 use fdn_core::app::{PutAppDns, SetSecret};
@@ -11,10 +11,12 @@ use super::{Action, Change, Item, Step, diff};
 use crate::client::Client;
 use crate::error::CliError;
 
-/// An app and what is declared of it.
+/// An app and its declaration.
 pub(super) type Named<'a> = (&'a AppName, &'a App);
 
-/// Secrets that are absent or have another value. Values never leave the controller, so it is asked to compare; without the app they are all absent.
+/// The changes of secrets that are missing or have a different value. Values never leave the controller, so it is asked to compare them. `there`
+/// says
+/// whether the app exists; without it, all secrets are missing.
 pub(super) async fn secrets(
     client: &Client,
     (name, app): Named<'_>,
@@ -56,7 +58,7 @@ pub(super) async fn secrets(
     Ok(found)
 }
 
-/// Everything else of an app; `renewed` says that it is to have a new version.
+/// All other changes of an app; `renewed` says that it will get a new version.
 pub(super) async fn rest(
     client: &Client,
     named: Named<'_>,
@@ -136,7 +138,7 @@ async fn labels(
     Ok(relabelled(item, present.as_ref(), wanted, step))
 }
 
-/// Labels of the version that is, or will be, current; a new one has none.
+/// The change of the labels of the version that is, or will be, current; a new version has none.
 fn version_labels((name, app): Named<'_>, detail: Option<&AppDetail>) -> Option<Change> {
     let wanted = app.version_labels.as_ref()?;
     let present = detail.and_then(|detail| {
@@ -148,7 +150,7 @@ fn version_labels((name, app): Named<'_>, detail: Option<&AppDetail>) -> Option<
     relabelled(format!("version-labels/{name}"), present, wanted, step)
 }
 
-/// For how long DNS answers live; a new app's live as long as the network's.
+/// The change of the TTL of DNS answers; a new app has the network's default.
 async fn dns(
     client: &Client,
     (name, app): Named<'_>,
@@ -224,12 +226,12 @@ async fn domains(
     Ok(changes.collect())
 }
 
-/// Whether something of an app is still there.
+/// Whether something that belongs to an app still exists.
 pub(super) async fn is_there(client: &Client, item: &Item) -> Result<bool, CliError> {
     match item {
         Item::Secret(app, name) => {
             let secrets = match client.secrets(app).await {
-                // The app has become a workflow, which has none.
+                // The app has become a workflow, which has no secrets.
                 Err(CliError::Problem(problem)) if problem.code == ErrorCode::Conflict => None,
                 secrets => existing(secrets)?,
             };
@@ -247,10 +249,10 @@ pub(super) async fn is_there(client: &Client, item: &Item) -> Result<bool, CliEr
     }
 }
 
-/// Whether a version that is kept names a secret, which then cannot be removed.
+/// Whether a kept version refers to a secret, which then cannot be removed.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked.
+/// When the controller refuses or cannot be reached.
 pub async fn is_named(client: &Client, item: &Item) -> Result<bool, CliError> {
     let Item::Secret(app, name) = item else {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! Making what is declared so.
+//! Carries out the changes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,10 +20,10 @@ use crate::client::Client;
 use crate::commands::deploy;
 use crate::error::CliError;
 
-/// Carries one change out; what people still have to do themselves, line by line.
+/// Carries out one change. Returns what is left for the user to do, one line each.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked.
+/// When the controller refuses or cannot be reached.
 pub async fn carry(
     client: &Client,
     scope: &Scope,
@@ -78,7 +78,7 @@ pub async fn carry(
             .put_member(&scope.tenant, user, &PutMember { role: *role })
             .await
             .map(drop),
-        // What somebody else has taken away meanwhile is gone all the same.
+        // If somebody else deleted it in the meantime, the result is the same.
         Step::Delete(item) => existing(remove(client, scope, item).await).map(drop),
     };
     done.map(|()| Vec::new())
@@ -96,7 +96,7 @@ async fn remove(client: &Client, scope: &Scope, item: &Item) -> Result<(), CliEr
     }
 }
 
-/// Asks for a domain; what its owner has to set.
+/// Requests a domain. Returns the DNS records that its owner has to set, one line each.
 async fn ask_for(client: &Client, app: &AppName, host: &HostName) -> Result<Vec<String>, CliError> {
     let request = AddDomain { host: host.clone() };
     let info = client.add_domain(app, &request).await?;
@@ -133,7 +133,7 @@ async fn upload(
         .map(drop)
 }
 
-/// A workflow as it is sent: JSON is YAML too.
+/// A workflow in the form that is sent: JSON, which is also YAML.
 pub(super) fn text(declaration: &Declaration) -> Result<String, CliError> {
     serde_json::to_string(declaration).map_err(|e| CliError::Usage(e.to_string()))
 }

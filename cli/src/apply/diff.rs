@@ -1,11 +1,11 @@
-//! Two values side by side, line by line of their YAML.
+//! Compares two values by the lines of their YAML.
 
 use serde::Serialize;
 use similar::{ChangeTag, TextDiff};
 
 use crate::cases::DIFF;
 
-/// What goes and what comes between two values; all of the second one, if there is no first.
+/// The removed and added lines between two values; if there is no first value, all lines of the second.
 #[must_use]
 pub fn lines<B: Serialize, A: Serialize>(before: Option<&B>, after: Option<&A>) -> Vec<String> {
     let old = before.map(yaml).unwrap_or_default();
@@ -18,7 +18,7 @@ fn yaml<T: Serialize>(value: &T) -> String {
     serde_norway::to_string(value).unwrap_or_default()
 }
 
-/// The lines that are not in both, in order.
+/// The differing lines of both, in order.
 fn changed(old: &[&str], new: &[&str]) -> Vec<String> {
     TextDiff::configure()
         .timeout(DIFF)

@@ -1,7 +1,8 @@
-//! A tenant as files: what they declare ([`read`]), how that differs from what is ([`present`], [`texts`]), and making it so ([`carry`]).
+//! A tenant as files: reads the declarations ([`read`]), compares them with the present state ([`present`], [`texts`]), and applies them
+//! ([`carry`]).
 //!
-//! Nothing is changed before every file was read without a mistake and everything was compared. What files do not speak of stays as it is; what
-//! they spoke of when they were last applied under the same name, and no longer do, is taken away if that is asked for.
+//! Nothing is changed before every file was read without an error and everything was compared. What the files do not mention stays as it is; what
+//! they declared when they were last applied under the same set name, and no longer do, is deleted if that is requested.
 
 pub mod belongings;
 pub mod carry;
@@ -28,7 +29,7 @@ use serde::Serialize;
 
 use crate::output::Report;
 
-/// What is to be done.
+/// A step of applying the declarations.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Upload a component or an image.
@@ -37,63 +38,63 @@ pub enum Step {
         app: AppName,
         /// The file, or the image's name.
         artifact: PathBuf,
-        /// The manifest, if it does not stand beside the file.
+        /// The manifest, if it is not beside the file.
         manifest: Option<PathBuf>,
-        /// Values of secrets that go with it: those that a new app cannot be without.
+        /// Values of secrets to be sent along: those without which a new app cannot be deployed.
         secrets: BTreeMap<SecretName, Secret>,
     },
-    /// Set a workflow.
+    /// Set the definition of a workflow.
     Workflow(AppName, Declaration),
     /// Set a policy.
     Policy(AppName, Box<Policy>),
-    /// Set a split.
+    /// Set the traffic split between versions.
     Traffic(AppName, Traffic),
-    /// Set what new versions must keep to, or nothing.
+    /// Set the objective of new versions, or remove it.
     Objective(AppName, Option<Objective>),
     /// Replace the labels of an app's function.
     Labels(AppName, Labels),
-    /// Replace the labels of the version that is current then.
+    /// Replace the labels of the version that is current at that time.
     VersionLabels(AppName, Labels),
     /// Set a secret.
     Secret(AppName, SecretName, Secret),
-    /// Set for how long DNS answers live.
+    /// Set the TTL of DNS answers.
     Dns(AppName, PutAppDns),
     /// Set a schedule.
     Schedule(AppName, ScheduleName, Box<PutSchedule>),
-    /// Ask for a domain.
+    /// Request a domain.
     Domain(AppName, HostName),
-    /// Set the text records of a name, whole.
+    /// Set the text records of a name, replacing all of them.
     Txt(RecordName, SetTxt),
     /// Set a budget.
     Budget(BudgetName, SetBudget),
     /// Add a member or change a role.
     Member(UserName, TenantRole),
-    /// Take something away.
+    /// Delete something.
     Delete(Item),
 }
 
-/// How something changes.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// It is made.
+    /// It is created.
     Create,
-    /// It becomes another.
+    /// It is changed.
     Update,
-    /// It is taken away.
+    /// It is deleted.
     Delete,
 }
 
-/// A difference between what is and what is declared.
+/// A difference between the present and the declared state.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// How it changes.
+    /// The kind of the change.
     pub action: Action,
-    /// What: `app/hello`, `policy/hello`, `budget/all`.
+    /// What is changed: `app/hello`, `policy/hello`, `budget/all`.
     pub item: String,
-    /// Line by line: `+` what comes, `-` what goes.
+    /// The differing lines: `+` for added, `-` for removed ones.
     pub diff: Vec<String>,
-    /// How it is done.
+    /// The step that makes the change.
     #[serde(skip)]
     pub step: Step,
 }
@@ -101,13 +102,13 @@ pub struct Change {
 /// All differences.
 #[derive(Clone, Debug, Serialize)]
 pub struct Changes {
-    /// Whether they were only looked for.
+    /// Whether this was a dry run.
     pub dry_run: bool,
-    /// One by one, in the order in which they are made.
+    /// The changes, in the order in which they are made.
     pub changes: Vec<Change>,
-    /// What was applied before under the same name and is no longer declared, and stays because nobody asked to prune.
+    /// Items that were applied before under the same set name and are no longer declared; they stay because pruning was not requested.
     pub left: Vec<Item>,
-    /// Secrets that were applied before and are no longer declared, and stay because versions that are kept name them.
+    /// Secrets that were applied before and are no longer declared; they stay because kept versions refer to them.
     pub named: Vec<Item>,
 }
 

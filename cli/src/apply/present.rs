@@ -1,4 +1,4 @@
-//! What is, beside what is declared.
+//! Compares the present state with the declared one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::commands::deploy;
 use crate::error::CliError;
 use crate::function::unbounded;
 
-/// Whose things they are, and under which name they are remembered.
+/// The tenant, and the set under whose name applied items are remembered.
 #[derive(Clone, Debug)]
 pub struct Scope {
     /// The tenant.
@@ -30,7 +30,7 @@ pub struct Scope {
     pub set: SetName,
 }
 
-/// What something is now: nothing, if it does not exist.
+/// The present value of something; `None` if it does not exist.
 pub(super) fn existing<T>(found: Result<T, CliError>) -> Result<Option<T>, CliError> {
     match found {
         Ok(value) => Ok(Some(value)),
@@ -39,7 +39,7 @@ pub(super) fn existing<T>(found: Result<T, CliError>) -> Result<Option<T>, CliEr
     }
 }
 
-/// Everything that is declared.
+/// All declared items.
 #[must_use]
 pub fn items(declared: &Declared) -> BTreeSet<Item> {
     let apps = declared.apps.keys().cloned().map(Item::App);
@@ -59,11 +59,12 @@ pub fn items(declared: &Declared) -> BTreeSet<Item> {
     all.collect()
 }
 
-/// All differences, in the order in which they can be made: secrets before the versions that name them, functions before the workflows that run
+/// All differences, in an order in which they can be applied: secrets before the versions that refer to them, functions before the workflows that
+/// run
 /// them.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked, or a component cannot be read.
+/// When the controller refuses or cannot be reached, or a component cannot be read.
 pub async fn changes(
     client: &Client,
     scope: &Scope,
@@ -78,7 +79,7 @@ pub async fn changes(
         if detail.is_some() {
             secrets.extend(own);
         } else {
-            // A new app's come with it, as far as it cannot be without, and after it.
+            // The secrets that a new app cannot be deployed without are sent with it; all are set after it.
             rest.extend(own);
         }
         if let Some(Runs::Function { artifact, manifest }) = &app.runs {
@@ -115,7 +116,7 @@ pub async fn changes(
     Ok(secrets)
 }
 
-/// What makes one version another.
+/// What distinguishes one version from another.
 #[derive(PartialEq, Serialize)]
 struct Version {
     digest: Digest,
@@ -168,7 +169,7 @@ fn function(
     ))
 }
 
-/// The values that an app with this manifest cannot be deployed without.
+/// The values of secrets that an app with this manifest cannot be deployed without.
 fn needed(app: &App, manifest: &Manifest) -> BTreeMap<SecretName, Secret> {
     let named = app.secrets.iter();
     let named = named.filter(|(name, _)| manifest.secrets.contains(*name));
@@ -194,7 +195,7 @@ fn digest(artifact: Artifact) -> std::io::Result<Digest> {
     }
 }
 
-/// A change, if there is any.
+/// A change, if the values differ.
 pub(super) fn change<T: PartialEq + Serialize>(
     item: String,
     before: Option<&T>,
@@ -229,7 +230,7 @@ async fn workflow(
         return Ok(change(item, None, declaration, step));
     }
     let present = client.workflow(name).await?.definition;
-    // A stage that runs what is current runs another version once its function is deployed anew.
+    // A stage that runs the current version will run a different one after its function is deployed again.
     let moved = declaration
         .stages
         .iter()
@@ -338,10 +339,10 @@ async fn members(
     Ok(changes.collect())
 }
 
-/// What was applied under the set's name and is no longer declared, as far as it is still there.
+/// Items that were applied under the set's name and are no longer declared, if they still exist.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked.
+/// When the controller refuses or cannot be reached.
 pub async fn orphans(
     client: &Client,
     scope: &Scope,
@@ -354,7 +355,7 @@ pub async fn orphans(
         let there = match item {
             Item::App(name) => {
                 let detail = existing(client.app(name).await)?;
-                // A workflow goes before the functions that it runs; a function's only stage runs itself.
+                // A workflow is deleted before the functions that it runs; the only stage of a function runs the function itself.
                 let runs = |detail: &AppDetail| {
                     let mut stages = detail.workflow.stages().iter();
                     stages.any(|stage| stage.function.as_str() != name.as_str())
@@ -385,7 +386,7 @@ pub async fn orphans(
             found.push(item.clone());
         }
     }
-    // Text records go before the apps that they would go with: each is said, and none is looked for in vain.
+    // Text records are deleted before the apps that they would be deleted with, so that each is reported and none is missing later.
     let mut all = texts::orphans(client, scope, names).await?;
     all.extend(workflows);
     all.extend(found);

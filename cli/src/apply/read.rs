@@ -1,4 +1,4 @@
-//! Reading declared files: every mistake of every file, each with its file, line and path, before anything is asked or changed.
+//! Reads declared files and reports every mistake in every file, each with file, line and path, before anything is requested or changed.
 
 mod parts;
 mod records;
@@ -35,68 +35,68 @@ use crate::environment::Environment;
 /// A file that was read.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// Its name, as people know it; `-` is standard input.
+    /// Its name for display; `-` for standard input.
     pub name: String,
-    /// The folder that paths in it begin at.
+    /// The folder that relative paths in it refer to.
     pub folder: PathBuf,
-    /// What it says.
+    /// Its content.
     pub text: String,
 }
 
 /// What an app runs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Runs {
-    /// A component or an image's archive in a file, or an image of a registry.
+    /// A component or an image archive in a file, or an image in a registry.
     Function {
         /// The file, or the image's name.
         artifact: PathBuf,
-        /// The manifest; without, the one beside the file.
+        /// The manifest; if absent, the one beside the file.
         manifest: Option<PathBuf>,
     },
-    /// Several functions.
+    /// A workflow of several functions.
     Workflow(Declaration),
 }
 
-/// The value of a secret, read from where a file says that it is.
+/// The value of a secret, read from the source that a file names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Given {
     /// The value.
     pub value: Secret,
-    /// Where it is from, for people.
+    /// A description of the source.
     pub from: String,
 }
 
-/// An app as it is declared. What is absent is left as it is.
+/// The declaration of an app. What is absent is left as it is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct App {
     /// What it runs.
     pub runs: Option<Runs>,
-    /// Who may call it.
+    /// The policy: who may call it.
     pub policy: Option<Policy>,
-    /// Which versions answer.
+    /// The traffic split between versions.
     pub traffic: Option<Traffic>,
-    /// Values of secrets; of others nothing is said.
+    /// The declared secrets; others are left as they are.
     pub secrets: BTreeMap<SecretName, Given>,
-    /// Schedules; of others nothing is said.
+    /// The declared schedules; others are left as they are.
     pub schedules: BTreeMap<ScheduleName, PutSchedule>,
-    /// Host names beside its own; of others nothing is said.
+    /// The declared domains; others are left as they are.
     pub domains: BTreeSet<HostName>,
-    /// What new versions must keep to; `Some(None)` is nothing.
+    /// The objective of new versions; `Some(None)` removes it.
     pub objective: Option<Option<Objective>>,
-    /// All labels of the function itself.
+    /// All labels of the function.
     pub labels: Option<Labels>,
     /// All labels of the current version.
     pub version_labels: Option<Labels>,
-    /// For how long DNS answers live.
+    /// The TTL of DNS answers.
     pub dns: Option<PutAppDns>,
 }
 
-/// Everything that files declare.
+/// The content of all declared files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Declared {
-    /// The tenant that it is declared for.
+    /// The tenant that the files are for.
     pub tenant: Option<TenantRef>,
-    /// The name under which what was applied is remembered.
+    /// The set name under which applied items are remembered.
     pub set: Option<SetName>,
     /// Apps.
     pub apps: BTreeMap<AppName, App>,
@@ -104,20 +104,20 @@ pub struct Declared {
     pub budgets: BTreeMap<BudgetName, SetBudget>,
     /// Members.
     pub members: BTreeMap<UserName, TenantRole>,
-    /// Text records by their name; of other names nothing is said.
+    /// The declared text records by name; others are left as they are.
     pub txt: BTreeMap<RecordName, Txt>,
 }
 
-/// Something that is wrong in a file.
+/// A mistake in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// The file.
     pub file: String,
-    /// The line, from 1 up.
+    /// The line, counted from 1.
     pub line: u64,
-    /// Where in the document, such as `apps.hello.policy.rate`; empty for the whole of it.
+    /// The path in the document, such as `apps.hello.policy.rate`; empty for all of it.
     pub path: String,
-    /// What is wrong.
+    /// The description.
     pub what: String,
 }
 
@@ -131,7 +131,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// A file as it is written; its parts are read one by one, so that a mistake in one hides none in another.
+/// The structure of a file; its values are parsed separately, so that a mistake in one does not hide others.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
@@ -149,17 +149,17 @@ struct Document {
     txt: BTreeMap<String, Spanned<Value>>,
 }
 
-/// Reads all files, and the values of the secrets that they name.
+/// Reads all files, and the values of the secrets that they refer to.
 ///
 /// # Errors
-/// All that is wrong in them.
+/// All mistakes in the files.
 pub fn declared(sources: &[Source], env: &Environment) -> Result<Declared, Vec<Mistake>> {
     let mut reader = Reader {
         env,
         declared: Declared::default(),
         mistakes: Vec::new(),
         places: BTreeMap::new(),
-        // Standard input is read once.
+        // Standard input can be read only once.
         input_used: sources.iter().any(|source| source.name == "-"),
     };
     for source in sources {
@@ -176,12 +176,12 @@ struct Reader<'a> {
     env: &'a Environment,
     declared: Declared,
     mistakes: Vec<Mistake>,
-    /// Where each thing was declared first.
+    /// Where each item was declared first.
     places: BTreeMap<String, String>,
     input_used: bool,
 }
 
-/// A place in a file.
+/// A position in a file.
 struct Spot<'a> {
     source: &'a Source,
     line: u64,
@@ -317,7 +317,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A file that is there.
+    /// The path of an existing file.
     fn path(&mut self, spot: &Spot<'_>, value: &Value) -> Option<PathBuf> {
         let text: String = self.value(spot, value)?;
         let path = spot.source.folder.join(&text);
@@ -338,7 +338,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A workflow, in place or in a file of its own. Which functions there are is the controller's to know; all else is judged here.
+    /// A workflow, inline or in a separate file. Only the controller knows which functions exist; everything else is checked here.
     fn workflow(&mut self, spot: &Spot<'_>, value: &Value) -> Option<Runs> {
         let declaration: Declaration = match value {
             Value::String(_) => {
@@ -374,7 +374,7 @@ impl Reader<'_> {
         else {
             return;
         };
-        // The currency is the network's; whether the amount is one does not depend on it.
+        // The network defines the currency, but the amount can be checked without it.
         let wrong = fdn_core::billing::Budget::new(
             name.clone(),
             &request,
@@ -425,7 +425,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether this is the only place where a thing is declared.
+    /// Whether this is the first declaration of an item; otherwise a mistake is recorded.
     fn first(&mut self, spot: &Spot<'_>) -> bool {
         let here = format!("{}:{}", spot.source.name, spot.line);
         match self.places.insert(spot.path.clone(), here) {
@@ -454,17 +454,17 @@ impl Reader<'_> {
     }
 }
 
-/// The parser's message without its own words for the place.
+/// The parser's message without its own description of the position.
 fn plain(told: &str) -> String {
     let line = told.lines().next().unwrap_or_default();
     let line = line.split(" at line ").next().unwrap_or_default();
     line.trim_start_matches("error: ").to_owned()
 }
 
-/// The files that an argument names: itself, or every `.yaml` and `.yml` in the folder, by name.
+/// The files of an argument: the file itself, or all `.yaml` and `.yml` files in the folder, sorted by name.
 ///
 /// # Errors
-/// When the folder cannot be read or has none.
+/// When the folder cannot be read or has no such files.
 pub fn files(argument: &Path) -> Result<Vec<PathBuf>, String> {
     if !argument.is_dir() {
         return Ok(vec![argument.to_owned()]);

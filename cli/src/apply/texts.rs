@@ -1,4 +1,4 @@
-//! Text records: whether their names are the tenant's to declare, and how they differ from what is.
+//! Text records: checks whether the tenant may declare their names, and compares them with the present ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,11 +13,11 @@ use crate::client::Client;
 use crate::error::CliError;
 use crate::output::time;
 
-/// Refuses names that no member of the tenant could set, before anything is changed: those that are not in the zone, or not below an app that the
-/// tenant has and keeps. `going` is what is to be taken away.
+/// Rejects names that no member of the tenant could set, before anything is changed: names that are not in the zone, or not below an app that the
+/// tenant has and keeps. `going` are the items to be deleted.
 ///
 /// # Errors
-/// All names that cannot be, each with its file and line; or the controller refuses or cannot be asked.
+/// All rejected names, each with file and line; or the controller refuses or cannot be reached.
 pub async fn check(
     client: &Client,
     scope: &Scope,
@@ -48,7 +48,7 @@ pub async fn check(
     }
 }
 
-/// Why a name cannot have text records of this tenant, if it cannot.
+/// Why this tenant cannot have text records with this name; `None` if it can.
 fn misplaced(name: &RecordName, zone: &HostName, apps: &BTreeSet<AppName>) -> Option<String> {
     let Some(below) = name.below(zone) else {
         return Some(format!(
@@ -73,7 +73,7 @@ fn misplaced(name: &RecordName, zone: &HostName, apps: &BTreeSet<AppName>) -> Op
     }
 }
 
-/// The text records of a name as they are compared and shown: their order says nothing.
+/// The text records of a name as they are compared and shown: their order does not matter.
 #[derive(PartialEq, Serialize)]
 struct Records {
     values: BTreeSet<String>,
@@ -100,7 +100,7 @@ impl Records {
     }
 }
 
-/// Names whose text records are absent or others.
+/// The changes of text records that are missing or different.
 pub(super) async fn changes(
     client: &Client,
     scope: &Scope,
@@ -125,8 +125,8 @@ pub(super) async fn changes(
     Ok(changes.collect())
 }
 
-/// Those of these names that still have text records and may lose them. What clients of certificate authorities set is never taken away: files
-/// cannot declare it, whatever is remembered.
+/// Those of these names that still have text records and may be deleted. Records set by ACME clients are never deleted, whatever is remembered:
+/// files cannot declare them.
 pub(super) async fn orphans(
     client: &Client,
     scope: &Scope,

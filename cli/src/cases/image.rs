@@ -1,4 +1,4 @@
-//! Format and size of a picture, as its own header tells them.
+//! The format and size of a picture, from its header.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct Image {
     /// `png` or `jpeg`.
     pub format: String,
-    /// Pixels in a line.
+    /// The width in pixels.
     pub width: u32,
-    /// Lines.
+    /// The height in pixels.
     pub height: u32,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for Image {
 }
 
 impl Image {
-    /// What the bytes are a picture of; nothing if they are no PNG or JPEG.
+    /// The picture in these bytes; `None` if they are neither PNG nor JPEG.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let image = |format: &str, width, height| {

@@ -1,4 +1,4 @@
-//! Cases against a component in this process: checked as an upload is, run within the limits of its manifest. No network is needed.
+//! Runs cases against a component in this process: it is validated like an upload and runs within the limits of its manifest. No network is needed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use super::{Answer, BODY_MAX, Case, whole};
 use crate::environment::Environment;
 use crate::error::{CliError, with_causes};
 
-/// How many compiled components are kept for the next time.
+/// The number of compiled components in the cache.
 const KEPT: usize = 8;
-/// Instances of the engine: cases run one after another, each in one of its own at most.
+/// The most instances of the engine: cases run one after another, with at most one instance each.
 const INSTANCES: u32 = 16;
 
 /// A component that can be called.
@@ -33,14 +33,14 @@ pub struct Local {
     host: HeaderValue,
 }
 
-/// An answer, or why there is none, and what the function wrote.
+/// The answer, or why there is none; and the lines that the function wrote.
 pub type Called = (Result<Answer, String>, Vec<(LogStream, String)>);
 
 impl Local {
-    /// Checks and compiles a component as the controller does, but for its size. What it compiled is kept in the user's cache.
+    /// Validates and compiles a component as the controller does, except for its size. The compiled component is cached in the user's cache folder.
     ///
     /// # Errors
-    /// When it is not a function, does not answer the probe, or a file fails.
+    /// When it is not a valid function, does not answer the probe, or a file cannot be read or written.
     pub async fn load(
         component: &Path,
         manifest: &Manifest,
@@ -69,13 +69,13 @@ impl Local {
         ));
         let function = match engine.load(&known) {
             Ok(function) => {
-                // What is in it was checked before; how it answers depends on its manifest.
+                // The component was validated before; its answer to the probe depends on its manifest.
                 probe(&function, context.clone())
                     .await
                     .map_err(|error| failed(with_causes(&error), error.code()))?;
                 function
             }
-            // Not there, cut, or of another version of this program: made anew.
+            // Missing, truncated, or of another version of this program: compile it again.
             Err(_) => {
                 let options = ValidateOptions {
                     size_limit: ByteSize::from_bytes(u64::MAX),
@@ -99,7 +99,7 @@ impl Local {
         })
     }
 
-    /// Calls it. An error of the call is answered as a gateway does.
+    /// Calls the component. An error of the call results in the answer that a gateway would give.
     pub async fn call(&self, case: &Case) -> Called {
         let log = Arc::new(MemoryLog::default());
         let context = CallContext {
@@ -139,7 +139,7 @@ impl Local {
     }
 }
 
-/// What a gateway answers for a call that failed.
+/// The answer of a gateway to a failed call.
 fn refusal(error: &CallError) -> Answer {
     let code = error.code();
     let mut headers = HeaderMap::new();
@@ -155,7 +155,7 @@ fn refusal(error: &CallError) -> Answer {
     }
 }
 
-/// Compiled components of earlier runs: compiling a language's whole engine takes many seconds.
+/// A cache of compiled components: compiling a whole language runtime takes many seconds.
 struct Cache {
     folder: PathBuf,
 }
@@ -179,7 +179,7 @@ impl Cache {
         Ok(Self { folder })
     }
 
-    /// Removes all but the newest. What cannot be removed stays: it is a cache.
+    /// Removes all but the newest entries. Failures are ignored: it is a cache.
     fn tidy(&self) {
         let Ok(entries) = self.folder.read_dir() else {
             return;

@@ -1,7 +1,7 @@
-//! The cases of a function: requests and what must be answered, as `cases.json` beside its source lists them.
+//! The cases of a function: requests and their expected answers, listed in `cases.json` beside its source.
 //!
-//! [`load`] reads and checks the file, [`judge`] compares an answer with what a case expects, [`local`] calls a component in this process.
-//! The form is described in `functions/README.md`.
+//! [`load`] reads and validates the file, [`judge`] compares an answer with the expectation, [`local`] calls a component in this process.
+//! The format is described in `functions/README.md`.
 
 mod image;
 pub mod local;
@@ -30,23 +30,23 @@ pub use image::Image;
 
 /// The name of the file.
 pub const FILE: &str = "cases.json";
-/// The largest file of cases, in bytes.
+/// The largest file of cases in bytes.
 const FILE_MAX: u64 = 8 << 20;
-/// The largest body that is sent or read, in bytes.
+/// The largest request or response body in bytes.
 pub const BODY_MAX: usize = 64 << 20;
-/// How long is looked for the smallest difference of two texts.
+/// The time limit for finding a minimal difference between two texts.
 pub(crate) const DIFF: Duration = Duration::from_secs(1);
-/// How many lines of a difference are shown.
+/// The most lines of a difference that are shown.
 const DIFF_LINES: usize = 24;
-/// How many characters of a line are shown.
+/// The most characters of a line that are shown.
 const LINE_CHARS: usize = 160;
-/// How many lines around a difference are shown.
+/// The number of context lines around a difference.
 const CONTEXT: usize = 2;
 
-/// A request and what its answer must be.
+/// A request and its expected answer.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What it shows.
+    /// Its name, which says what it shows.
     pub name: String,
     /// The method.
     pub method: Method,
@@ -54,13 +54,13 @@ pub struct Case {
     pub path: PathAndQuery,
     /// Headers to send.
     pub headers: HeaderMap,
-    /// The body, if one is sent.
+    /// The body, if there is one.
     pub body: Option<Bytes>,
-    /// What must be answered.
+    /// The expected answer.
     pub expect: Expect,
 }
 
-/// What an answer must be. What is not given may be anything.
+/// The expected answer. Fields that are not given are not checked.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expect {
@@ -78,12 +78,12 @@ pub struct Expect {
     /// Parts of the body.
     #[serde(default)]
     pub contains: Vec<String>,
-    /// A picture's format and size.
+    /// The format and size of a picture in the body.
     #[serde(default)]
     pub image: Option<Image>,
 }
 
-/// What is given, though it be `null`.
+/// Distinguishes `null` from an absent value.
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
@@ -111,7 +111,7 @@ struct WrittenRequest {
     body_base64: Option<String>,
 }
 
-/// What was answered.
+/// An actual answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The status.
@@ -122,63 +122,63 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-/// Something that is not as expected.
+/// A difference between the actual and the expected answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "of")]
 pub enum Difference {
-    /// There was no whole answer.
+    /// There was no complete answer.
     Answer {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Another status.
+    /// The status differs.
     Status {
         /// What was expected.
         expected: u16,
-        /// What came.
+        /// The actual status.
         got: u16,
     },
     /// A header is missing or has another value.
     Header {
-        /// Which.
+        /// The name of the header.
         name: String,
-        /// What was expected.
+        /// The expected value.
         expected: String,
-        /// What came.
+        /// The actual value, if there is one.
         got: Option<String>,
     },
-    /// Another body; lines with `-` were expected, those with `+` came.
+    /// The body differs; lines with `-` were expected, those with `+` were received.
     Body {
-        /// The lines that differ, with some around them.
+        /// The differing lines, with some context.
         lines: Vec<String>,
     },
-    /// A part is missing in the body.
+    /// A required part is missing from the body.
     Contains {
         /// The part.
         expected: String,
-        /// How the body begins.
+        /// The beginning of the body.
         got: String,
     },
-    /// The body is no JSON.
+    /// The body is not JSON.
     Json {
-        /// Why.
+        /// The reason.
         reason: String,
-        /// How the body begins.
+        /// The beginning of the body.
         got: String,
     },
-    /// Another picture, or none.
+    /// The body is another picture, or none.
     Image {
-        /// What was expected.
+        /// The expected picture.
         expected: Image,
-        /// What came.
+        /// The actual picture, if it is one.
         got: Option<Image>,
     },
 }
 
-/// The cases in a function's folder.
+/// Loads the cases in a function's folder.
 ///
 /// # Errors
-/// When the file is missing, or something in it cannot be used; the message names the case.
+/// When the file is missing or invalid; the message names the case.
 pub fn load(folder: &Path) -> Result<Vec<Case>, CliError> {
     let path = folder.join(FILE);
     let failed = |reason: String| CliError::File {
@@ -269,7 +269,7 @@ fn body(
     }
 }
 
-/// What is in a file of the function's folder. Cases may come from somebody else: no other file of this machine goes out with them.
+/// Reads a file in the function's folder. Cases may come from somebody else, so they must not be able to send other files of this machine.
 fn file_inside(folder: &Path, file: &Path) -> Result<Vec<u8>, String> {
     let goes_down = |part| matches!(part, Component::Normal(_) | Component::CurDir);
     if !file.components().all(goes_down) {
@@ -280,7 +280,7 @@ fn file_inside(folder: &Path, file: &Path) -> Result<Vec<u8>, String> {
     if !path.starts_with(folder.canonicalize().map_err(failed)?) {
         return Err("it leads out of the function's folder".to_owned());
     }
-    // Asked before it is opened: a pipe would make us wait.
+    // Check this before opening the file: opening a pipe would block.
     if !path.is_file() {
         return Err("it is no regular file".to_owned());
     }
@@ -294,10 +294,10 @@ fn file_inside(folder: &Path, file: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// The whole body of an answer, of at most so many bytes.
+/// Reads the whole body of an answer, of at most `max` bytes.
 ///
 /// # Errors
-/// When it is longer or breaks off, in words.
+/// When it is longer or breaks off; the error is a text.
 pub(crate) async fn whole<B>(body: B, max: usize) -> Result<Bytes, String>
 where
     B: hyper::body::Body,
@@ -308,7 +308,7 @@ where
         .map_err(|error| format!("the answer broke off: {}", with_causes(error.as_ref())))
 }
 
-/// What of an answer is not as expected; nothing if all is.
+/// The differences between an answer and the expectation; empty if there are none.
 #[must_use]
 pub fn judge(expect: &Expect, answer: &Answer) -> Vec<Difference> {
     let mut found = Vec::new();
@@ -365,7 +365,7 @@ pub fn judge(expect: &Expect, answer: &Answer) -> Vec<Difference> {
             });
         }
     }
-    // Without it, a wrong status would leave what the function said unseen.
+    // Otherwise a wrong status would hide the error text of the function.
     if let [Difference::Status { .. }] = found.as_slice()
         && !text.is_empty()
     {
@@ -376,7 +376,7 @@ pub fn judge(expect: &Expect, answer: &Answer) -> Vec<Difference> {
     found
 }
 
-/// The lines in which two texts differ, with some around them, cut to what can be read at once.
+/// The differing lines of two texts, with some context, shortened for display.
 fn diff(expected: &str, got: &str) -> Vec<String> {
     let diff = TextDiff::configure()
         .timeout(DIFF)
@@ -421,7 +421,7 @@ fn shortened(lines: impl Iterator<Item = String>) -> Vec<String> {
     shown
 }
 
-/// How a body begins.
+/// The beginning of a body, for display.
 fn beginning(text: &str) -> String {
     let mut start: String = text.chars().take(LINE_CHARS).collect();
     if start.len() < text.len() {

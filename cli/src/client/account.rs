@@ -1,4 +1,4 @@
-//! Tenants, members, users, API tokens and the audit log as typed calls. All fail as [`Client::network`] does.
+//! Tenants, members, users, API tokens and the audit log, as typed calls. All fail like [`Client::network`].
 
 use fdn_core::account::{
     ApiTokenInfo, AuditRecord, ChangePassword, CreateApiToken, CreateTenant, CreateUser,
@@ -13,18 +13,18 @@ use super::{Client, read, send};
 use crate::error::CliError;
 
 impl Client {
-    /// Who asks.
+    /// The identity of the caller.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn who(&self) -> Result<WhoAmI, CliError> {
         read(self.request(Method::GET, &["v1", "session"])?).await
     }
 
-    /// Makes a tenant.
+    /// Creates a tenant.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn create_tenant(&self, body: &CreateTenant) -> Result<TenantInfo, CliError> {
         read(self.request(Method::POST, &["v1", "tenants"])?.json(body)).await
     }
@@ -32,7 +32,7 @@ impl Client {
     /// The caller's tenants.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn tenants(&self) -> Result<Vec<TenantInfo>, CliError> {
         self.list(&["v1", "tenants"], &[]).await
     }
@@ -40,7 +40,7 @@ impl Client {
     /// One tenant.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn tenant(&self, tenant: &TenantRef) -> Result<TenantInfo, CliError> {
         read(self.request(Method::GET, &["v1", "tenants", &tenant.to_string()])?).await
     }
@@ -48,7 +48,7 @@ impl Client {
     /// Renames, suspends or resumes a tenant.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn update_tenant(
         &self,
         tenant: &TenantRef,
@@ -61,7 +61,7 @@ impl Client {
     /// A tenant's members.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn members(&self, tenant: &TenantRef) -> Result<Vec<MemberInfo>, CliError> {
         let path = ["v1", "tenants", &tenant.to_string(), "members"];
         self.list(&path, &[]).await
@@ -70,7 +70,7 @@ impl Client {
     /// Adds a member or changes one's role.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn put_member(
         &self,
         tenant: &TenantRef,
@@ -85,17 +85,17 @@ impl Client {
     /// Removes a member.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn remove_member(&self, tenant: &TenantRef, user: &UserName) -> Result<(), CliError> {
         let tenant = tenant.to_string();
         let path = ["v1", "tenants", &tenant, "members", user.as_str()];
         send(self.request(Method::DELETE, &path)?).await.map(drop)
     }
 
-    /// Makes a user.
+    /// Creates a user.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn create_user(&self, body: &CreateUser) -> Result<UserInfo, CliError> {
         read(self.request(Method::POST, &["v1", "users"])?.json(body)).await
     }
@@ -103,7 +103,7 @@ impl Client {
     /// Invites a user.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn invite_user(&self, body: &InviteUser) -> Result<CreatedInvitation, CliError> {
         let request = self.request(Method::POST, &["v1", "invitations"])?;
         read(request.json(body)).await
@@ -112,7 +112,7 @@ impl Client {
     /// Accepts an invitation.
     ///
     /// # Errors
-    /// As [`Self::login`].
+    /// As for [`Self::login`].
     pub async fn accept_invitation(
         &self,
         body: &AcceptInvitation,
@@ -124,15 +124,15 @@ impl Client {
     /// All users.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn users(&self) -> Result<Vec<UserInfo>, CliError> {
         self.list(&["v1", "users"], &[]).await
     }
 
-    /// Disables, enables, or gives a role.
+    /// Disables or enables a user, or changes its role.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn update_user(
         &self,
         user: &UserName,
@@ -142,10 +142,10 @@ impl Client {
         read(request.json(body)).await
     }
 
-    /// Sets somebody's password.
+    /// Sets the password of a user.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn set_password(&self, user: &UserName, body: &SetPassword) -> Result<(), CliError> {
         let path = ["v1", "users", user.as_str(), "password"];
         send(self.request(Method::PUT, &path)?.json(body))
@@ -153,19 +153,19 @@ impl Client {
             .map(drop)
     }
 
-    /// Changes one's own password.
+    /// Changes the caller's own password.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn change_password(&self, body: &ChangePassword) -> Result<(), CliError> {
         let request = self.request(Method::POST, &["v1", "password"])?;
         send(request.json(body)).await.map(drop)
     }
 
-    /// Makes an API token.
+    /// Creates an API token.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn create_api_token(
         &self,
         body: &CreateApiToken,
@@ -173,27 +173,27 @@ impl Client {
         read(self.request(Method::POST, &["v1", "tokens"])?.json(body)).await
     }
 
-    /// One's own API tokens.
+    /// The caller's own API tokens.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn api_tokens(&self) -> Result<Vec<ApiTokenInfo>, CliError> {
         self.list(&["v1", "tokens"], &[]).await
     }
 
-    /// Takes an API token back.
+    /// Revokes an API token.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn revoke_api_token(&self, id: ApiTokenId) -> Result<(), CliError> {
         let path = ["v1", "tokens", &id.to_string()];
         send(self.request(Method::DELETE, &path)?).await.map(drop)
     }
 
-    /// The newest entries of the audit log that fit.
+    /// The newest entries of the audit log that match the query.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn audit(&self, query: &[(&str, String)]) -> Result<Vec<AuditRecord>, CliError> {
         read(self.request(Method::GET, &["v1", "audit"])?.query(query)).await
     }

@@ -1,4 +1,4 @@
-//! What `fdn apply` and `fdn plan` ask of a tenant that is named in each call.
+//! Calls of `fdn apply` and `fdn plan`, which name their tenant in each call.
 
 use std::collections::BTreeSet;
 
@@ -39,10 +39,10 @@ impl Client {
         read(request.body(text)).await
     }
 
-    /// What a workflow would be.
+    /// Validates a workflow without setting it.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn judge_workflow(
         &self,
         app: &AppName,
@@ -55,7 +55,7 @@ impl Client {
     /// Makes a workflow current.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn set_workflow(
         &self,
         app: &AppName,
@@ -68,7 +68,7 @@ impl Client {
     /// The budgets of a tenant.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn budgets_of(&self, tenant: &TenantRef) -> Result<Vec<Budget>, CliError> {
         read(self.of(tenant, Method::GET, &["v1", "billing", "budgets"])?).await
     }
@@ -76,7 +76,7 @@ impl Client {
     /// Sets a budget of a tenant.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn set_budget_of(
         &self,
         tenant: &TenantRef,
@@ -90,7 +90,7 @@ impl Client {
     /// Removes a budget of a tenant.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn remove_budget_of(
         &self,
         tenant: &TenantRef,
@@ -102,10 +102,10 @@ impl Client {
             .map(drop)
     }
 
-    /// Sets the text records of a name below an app of a tenant, whole.
+    /// Sets the text records of a name below an app of a tenant, replacing all of them.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn set_txt_of(
         &self,
         tenant: &TenantRef,
@@ -116,10 +116,10 @@ impl Client {
         read(self.of(tenant, Method::PUT, &path)?.json(body)).await
     }
 
-    /// Takes all text records of a name below an app of a tenant away.
+    /// Removes all text records of a name below an app of a tenant.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn remove_txt_of(
         &self,
         tenant: &TenantRef,
@@ -131,10 +131,10 @@ impl Client {
             .map(drop)
     }
 
-    /// What would be planned.
+    /// The preview of a plan.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn plan(
         &self,
         body: &PlanRequest,
@@ -147,18 +147,18 @@ impl Client {
         read(request.json(body)).await
     }
 
-    /// What was applied under a name.
+    /// The items that were applied under a set name.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn applied(&self, set: &SetName, tenant: &TenantRef) -> Result<AppliedSet, CliError> {
         read(self.of(tenant, Method::GET, &["v1", "sets", set.as_str()])?).await
     }
 
-    /// Remembers what was applied under a name.
+    /// Stores the items that were applied under a set name.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn remember_applied(
         &self,
         set: &SetName,

@@ -1,4 +1,4 @@
-//! Secrets, variables, objectives and domains of apps.
+//! Secrets, variables, objectives and domains of apps, as typed calls.
 
 use fdn_core::api::DeployResponse;
 use fdn_core::app::{ChangeEnv, SecretInfo, SetSecret};
@@ -14,7 +14,7 @@ impl Client {
     /// The secrets of an app.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn secrets(&self, app: &AppName) -> Result<Vec<SecretInfo>, CliError> {
         read(self.request(Method::GET, &["v1", "apps", app.as_str(), "secrets"])?).await
     }
@@ -22,7 +22,7 @@ impl Client {
     /// Sets a secret.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn set_secret(
         &self,
         app: &AppName,
@@ -36,16 +36,16 @@ impl Client {
     /// Removes a secret.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn remove_secret(&self, app: &AppName, name: &SecretName) -> Result<(), CliError> {
         let path = ["v1", "apps", app.as_str(), "secrets", name.as_str()];
         send(self.request(Method::DELETE, &path)?).await.map(drop)
     }
 
-    /// Changes variables of an app.
+    /// Changes environment variables of an app.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn change_env(
         &self,
         app: &AppName,
@@ -55,10 +55,10 @@ impl Client {
         read(request.json(change)).await
     }
 
-    /// The objective of an app and how its newest version keeps to it.
+    /// The objective of an app, and whether its newest version meets it.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn objective(&self, app: &AppName) -> Result<ObjectiveInfo, CliError> {
         read(self.request(Method::GET, &["v1", "apps", app.as_str(), "objective"])?).await
     }
@@ -66,7 +66,7 @@ impl Client {
     /// Sets the objective of an app.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn set_objective(
         &self,
         app: &AppName,
@@ -76,10 +76,10 @@ impl Client {
         read(request.json(objective)).await
     }
 
-    /// Takes the objective of an app away.
+    /// Removes the objective of an app.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn clear_objective(&self, app: &AppName) -> Result<(), CliError> {
         let request = self.request(Method::DELETE, &["v1", "apps", app.as_str(), "objective"])?;
         send(request).await.map(drop)
@@ -88,15 +88,15 @@ impl Client {
     /// The domains of an app.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn domains(&self, app: &AppName) -> Result<Vec<DomainInfo>, CliError> {
         read(self.request(Method::GET, &["v1", "apps", app.as_str(), "domains"])?).await
     }
 
-    /// Asks for a domain.
+    /// Requests a domain.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn add_domain(
         &self,
         app: &AppName,
@@ -106,10 +106,10 @@ impl Client {
         read(request.json(body)).await
     }
 
-    /// Looks for the proof of a domain.
+    /// Checks the proof of ownership of a domain.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn verify_domain(
         &self,
         app: &AppName,
@@ -126,10 +126,10 @@ impl Client {
         read(self.request(Method::POST, &path)?).await
     }
 
-    /// Lets a domain go.
+    /// Removes a domain.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn remove_domain(&self, app: &AppName, host: &HostName) -> Result<(), CliError> {
         let path = ["v1", "apps", app.as_str(), "domains", host.as_str()];
         send(self.request(Method::DELETE, &path)?).await.map(drop)

@@ -1,4 +1,4 @@
-//! What DNS answers, as the controller knows it or as one DNS server says.
+//! DNS answers, as computed by the controller or by one DNS server, and text records.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use reqwest::Method;
 use super::{Client, read, send};
 use crate::error::CliError;
 
-/// The longest silence of a DNS server's admin listener, which answers from memory.
+/// The read timeout of a DNS server's admin listener, which answers from memory.
 const SERVER_IDLE: Duration = Duration::from_secs(10);
 
-/// What the DNS server with this admin address answers a client for a name, and why.
+/// What the DNS server with this admin address would answer a client for a name, and why.
 ///
 /// # Errors
-/// When nobody answers there, or not as a DNS server does; [`CliError::Problem`] when it refuses the question.
+/// When nothing answers there, or it is not a DNS server; [`CliError::Problem`] when it refuses the question.
 pub(crate) async fn server_lookup(
     server: SocketAddr,
     name: &HostName,
@@ -63,10 +63,10 @@ fn question(
 }
 
 impl Client {
-    /// What a client is answered for a name, and why.
+    /// What a client would be answered for a name, and why.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn dns_lookup(
         &self,
         name: &HostName,
@@ -77,37 +77,37 @@ impl Client {
         read(request.query(&question(name, client, kind))).await
     }
 
-    /// For how long resolvers may keep the answers for an app.
+    /// The TTL of the DNS answers for an app.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn app_dns(&self, app: &AppName) -> Result<AppDns, CliError> {
         read(self.request(Method::GET, &["v1", "apps", app.as_str(), "dns"])?).await
     }
 
-    /// Sets for how long they may.
+    /// Sets the TTL of the DNS answers for an app.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn set_app_dns(&self, app: &AppName, body: PutAppDns) -> Result<AppDns, CliError> {
         let request = self.request(Method::PUT, &["v1", "apps", app.as_str(), "dns"])?;
         read(request.json(&body)).await
     }
 
-    /// The text records that are set, of one tenant's apps or of all.
+    /// The text records set through the API, of one tenant's apps or of all.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn txt(&self, tenant: Option<&TenantRef>) -> Result<Vec<TxtInfo>, CliError> {
         let tenant = tenant.map(|tenant| ("tenant", tenant.to_string()));
         let query: Vec<_> = tenant.into_iter().collect();
         self.list(&["v1", "dns", "txt"], &query).await
     }
 
-    /// Sets the text records of a name, whole.
+    /// Sets the text records of a name, replacing all of them.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn set_txt(&self, name: &RecordName, body: &SetTxt) -> Result<TxtInfo, CliError> {
         let request = self.request(Method::PUT, &["v1", "dns", "txt", name.as_str()])?;
         read(request.json(body)).await
@@ -116,26 +116,26 @@ impl Client {
     /// Adds a value to the text records of a name.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn add_txt(&self, name: &RecordName, body: &AddTxt) -> Result<TxtInfo, CliError> {
         let request = self.request(Method::POST, &["v1", "dns", "txt", name.as_str()])?;
         read(request.json(body)).await
     }
 
-    /// Takes a value of a name away, or all.
+    /// Removes a value of a name, or all of them.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn remove_txt(&self, name: &RecordName, value: Option<&str>) -> Result<(), CliError> {
         let request = self.request(Method::DELETE, &["v1", "dns", "txt", name.as_str()])?;
         let query: Vec<_> = value.map(|value| ("value", value)).into_iter().collect();
         send(request.query(&query)).await.map(drop)
     }
 
-    /// Where an app's clients are sent.
+    /// The bindings of an app: the clusters that its clients are sent to.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn bindings(&self, app: &AppName) -> Result<Vec<BindingDetail>, CliError> {
         self.list(&["v1", "apps", app.as_str(), "bindings"], &[])
             .await

@@ -1,4 +1,4 @@
-//! What happens, as a stream.
+//! The event stream.
 
 use reqwest::{Method, Response};
 
@@ -6,10 +6,10 @@ use super::{Client, send};
 use crate::error::CliError;
 
 impl Client {
-    /// The stream of events, after the one of the number `after` if there is one.
+    /// The event stream, continued after event number `after` if that is given.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn events(
         &self,
         query: &[(&str, String)],

@@ -1,4 +1,4 @@
-//! Jobs and schedules.
+//! Jobs and schedules, as typed calls.
 
 use fdn_core::job::{JobInfo, JobReceipt, JobState, PutSchedule, Redriven, ScheduleInfo};
 use fdn_core::{AppName, JobId, ScheduleName};
@@ -8,10 +8,10 @@ use super::{Client, read, send};
 use crate::error::CliError;
 
 impl Client {
-    /// Submits a job; `query` as the API has it.
+    /// Submits a job; `query` holds the API's query parameters.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn submit_job(
         &self,
         app: &AppName,
@@ -31,15 +31,15 @@ impl Client {
     /// One job.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn job(&self, job: JobId) -> Result<JobInfo, CliError> {
         read(self.request(Method::GET, &["v1", "jobs", &job.to_string()])?).await
     }
 
-    /// An app's jobs, or those of all, newest first.
+    /// The jobs of an app, or of all apps, newest first.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn jobs(
         &self,
         app: Option<&AppName>,
@@ -55,10 +55,10 @@ impl Client {
         read(request.query(&query)).await
     }
 
-    /// What the app answered to a job.
+    /// The answer of the app to a job.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn job_result(&self, job: JobId) -> Result<Response, CliError> {
         let path = ["v1", "jobs", &job.to_string(), "result"];
         send(self.request(Method::GET, &path)?).await
@@ -67,17 +67,17 @@ impl Client {
     /// The log lines of a job.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn job_logs(&self, job: JobId, tail: u32) -> Result<Response, CliError> {
         let path = ["v1", "jobs", &job.to_string(), "logs"];
         let request = self.request(Method::GET, &path)?;
         send(request.query(&[("tail", tail)])).await
     }
 
-    /// Ends a job.
+    /// Cancels a job.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn cancel_job(&self, job: JobId) -> Result<JobInfo, CliError> {
         read(self.request(Method::DELETE, &["v1", "jobs", &job.to_string()])?).await
     }
@@ -85,25 +85,25 @@ impl Client {
     /// Runs a job again.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn redrive_job(&self, job: JobId) -> Result<JobInfo, CliError> {
         let path = ["v1", "jobs", &job.to_string(), "redrive"];
         read(self.request(Method::POST, &path)?).await
     }
 
-    /// Runs some of an app's dead letters again.
+    /// Runs dead letters of an app again.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn redrive_jobs(&self, app: &AppName) -> Result<Redriven, CliError> {
         let path = ["v1", "apps", app.as_str(), "jobs", "redrive"];
         read(self.request(Method::POST, &path)?).await
     }
 
-    /// An app's schedules, or those of all.
+    /// The schedules of an app, or of all apps.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn schedules(&self, app: Option<&AppName>) -> Result<Vec<ScheduleInfo>, CliError> {
         match app {
             Some(app) => {
@@ -117,7 +117,7 @@ impl Client {
     /// Sets a schedule.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn set_schedule(
         &self,
         app: &AppName,
@@ -128,10 +128,10 @@ impl Client {
         read(self.request(Method::PUT, &path)?.json(schedule)).await
     }
 
-    /// Takes a schedule away.
+    /// Removes a schedule.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn remove_schedule(
         &self,
         app: &AppName,

@@ -1,6 +1,6 @@
-//! The controller's API as typed calls.
+//! The controller's API, as typed calls.
 //!
-//! One place turns what can happen on the way (no connection, silence, a [`Problem`], something that is no controller at all) into a
+//! Transport failures (no connection, silence, a [`Problem`], something that is not a controller) are converted in one place to a
 //! [`CliError`] that says what to do.
 
 mod account;
@@ -40,14 +40,14 @@ mod policy;
 mod repository;
 mod trace;
 
-/// The longest silence of the controller before a call counts as failed. Compiling a large component may take a minute.
+/// The read timeout of calls. Compiling a large component may take a minute.
 const IDLE: Duration = Duration::from_secs(180);
-/// The longest silence on a stream of log lines: then the connection is made anew.
+/// The read timeout of a log stream, after which the client reconnects.
 pub const LOG_IDLE: Duration = Duration::from_secs(60);
-/// The largest answer that is read. The largest one is the detail of an app with very many versions.
+/// The largest answer that is read, in bytes: the detail of an app with very many versions.
 const ANSWER_MAX: usize = 64 << 20;
 
-/// A controller, and who we are to it.
+/// A connection to a controller, with the caller's token.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
@@ -59,15 +59,15 @@ impl Client {
     /// A client of the target's controller.
     ///
     /// # Errors
-    /// When its file of authorities cannot be used.
+    /// When the target's file of authorities cannot be used.
     pub fn new(target: &Target) -> Result<Self, CliError> {
         Self::with_idle(target, IDLE)
     }
 
-    /// A client that takes `idle` of silence for a loss.
+    /// A client with this read timeout.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// As for [`Self::new`].
     pub fn with_idle(target: &Target, idle: Duration) -> Result<Self, CliError> {
         let ca_file = target.ca_file.as_deref();
         Ok(Self {
@@ -77,19 +77,19 @@ impl Client {
         })
     }
 
-    /// The controller.
+    /// The controller's URL.
     #[must_use]
     pub const fn controller(&self) -> &Url {
         &self.controller
     }
 
-    /// The controller as people write it.
+    /// The controller's URL for display.
     #[must_use]
     pub fn place(&self) -> String {
         self.controller.as_str().trim_end_matches('/').to_owned()
     }
 
-    /// A session for a user.
+    /// Creates a session for a user.
     ///
     /// # Errors
     /// As every call: [`CliError::Problem`], [`CliError::Unreachable`], [`CliError::Timeout`], [`CliError::Foreign`] or
@@ -98,18 +98,18 @@ impl Client {
         read(self.open(Method::POST, &["v1", "login"]).json(body)).await
     }
 
-    /// What a client must know of the network.
+    /// Information about the network that clients need.
     ///
     /// # Errors
-    /// As [`Self::login`], and [`CliError::NotLoggedIn`].
+    /// As for [`Self::login`], and [`CliError::NotLoggedIn`].
     pub async fn network(&self) -> Result<NetworkInfo, CliError> {
         read(self.request(Method::GET, &["v1", "network"])?).await
     }
 
-    /// What a client must know of the network, asked with or without a token, and the time by the controller's clock if it told it.
+    /// Information about the network, requested with a token if there is one, and the time by the controller's clock if the answer has it.
     ///
     /// # Errors
-    /// As [`Self::login`].
+    /// As for [`Self::login`].
     pub async fn network_and_clock(&self) -> Result<(NetworkInfo, Option<Timestamp>), CliError> {
         let response = send(self.with_token(self.open(Method::GET, &["v1", "network"]))).await?;
         let clock = response
@@ -123,7 +123,7 @@ impl Client {
     /// All clusters.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn clusters(&self) -> Result<Vec<ClusterInfo>, CliError> {
         self.list(&["v1", "clusters"], &[]).await
     }
@@ -131,15 +131,15 @@ impl Client {
     /// All nodes.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn nodes(&self) -> Result<Vec<NodeInfo>, CliError> {
         self.list(&["v1", "nodes"], &[]).await
     }
 
-    /// Makes a cluster.
+    /// Creates a cluster.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn create_cluster(&self, body: &CreateCluster) -> Result<ClusterInfo, CliError> {
         read(self.request(Method::POST, &["v1", "clusters"])?.json(body)).await
     }
@@ -147,7 +147,7 @@ impl Client {
     /// One cluster.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn cluster(&self, cluster: &ClusterId) -> Result<ClusterDetail, CliError> {
         read(self.request(Method::GET, &["v1", "clusters", cluster.as_str()])?).await
     }
@@ -155,23 +155,23 @@ impl Client {
     /// One node.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn node(&self, node: &NodeId) -> Result<NodeDetail, CliError> {
         read(self.request(Method::GET, &["v1", "nodes", node.as_str()])?).await
     }
 
-    /// Lets a node take no new work.
+    /// Drains a node: it takes no new work.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn drain(&self, node: &NodeId) -> Result<NodeDetail, CliError> {
         read(self.request(Method::POST, &["v1", "nodes", node.as_str(), "drain"])?).await
     }
 
-    /// Lets a node take work again.
+    /// Lets a drained node take work again.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn uncordon(&self, node: &NodeId) -> Result<NodeDetail, CliError> {
         read(self.request(Method::POST, &["v1", "nodes", node.as_str(), "uncordon"])?).await
     }
@@ -179,7 +179,7 @@ impl Client {
     /// Puts a device of a node back into service.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn restore_device(
         &self,
         node: &NodeId,
@@ -195,16 +195,16 @@ impl Client {
     /// Removes a node.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn remove_node(&self, node: &NodeId, force: bool) -> Result<(), CliError> {
         let request = self.request(Method::DELETE, &["v1", "nodes", node.as_str()])?;
         send(request.query(&[("force", force)])).await.map(drop)
     }
 
-    /// Makes a join token.
+    /// Creates a join token.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn create_join_token(
         &self,
         body: &CreateJoinToken,
@@ -219,25 +219,25 @@ impl Client {
     /// All join tokens.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn join_tokens(&self) -> Result<Vec<JoinTokenInfo>, CliError> {
         self.list(&["v1", "join-tokens"], &[]).await
     }
 
-    /// Takes a join token back.
+    /// Revokes a join token.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn revoke_join_token(&self, id: JoinTokenId) -> Result<(), CliError> {
         send(self.request(Method::DELETE, &["v1", "join-tokens", &id.to_string()])?)
             .await
             .map(drop)
     }
 
-    /// DNS servers that were let in.
+    /// The DNS servers that have joined.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn dns_servers(&self) -> Result<Vec<DnsServerInfo>, CliError> {
         self.list(&["v1", "dns-servers"], &[]).await
     }
@@ -245,16 +245,16 @@ impl Client {
     /// Removes a DNS server.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn remove_dns_server(&self, server: &NodeId) -> Result<(), CliError> {
         let request = self.request(Method::DELETE, &["v1", "dns-servers", server.as_str()])?;
         send(request).await.map(drop)
     }
 
-    /// The caller's apps, or those of one tenant or with some labels.
+    /// The caller's apps, optionally only those of one tenant or with certain labels.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn apps(
         &self,
         tenant: Option<&TenantRef>,
@@ -269,7 +269,7 @@ impl Client {
     /// One app.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn app(&self, app: &AppName) -> Result<AppDetail, CliError> {
         read(self.request(Method::GET, &["v1", "apps", app.as_str()])?).await
     }
@@ -277,7 +277,7 @@ impl Client {
     /// Uploads a version.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn deploy(
         &self,
         app: &AppName,
@@ -292,7 +292,7 @@ impl Client {
     /// Makes an earlier version current.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn rollback(
         &self,
         app: &AppName,
@@ -302,10 +302,10 @@ impl Client {
         read(request.json(&RollbackRequest { version })).await
     }
 
-    /// Judges a workflow, and makes it current unless it is a dry run.
+    /// Validates a workflow, and makes it current unless it is a dry run.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn put_workflow(
         &self,
         app: &AppName,
@@ -325,7 +325,7 @@ impl Client {
     /// An app's workflow.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn workflow(&self, app: &AppName) -> Result<WorkflowDetail, CliError> {
         read(self.request(Method::GET, &["v1", "apps", app.as_str(), "workflow"])?).await
     }
@@ -333,7 +333,7 @@ impl Client {
     /// Deletes an app.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn delete(&self, app: &AppName) -> Result<(), CliError> {
         send(self.request(Method::DELETE, &["v1", "apps", app.as_str()])?)
             .await
@@ -343,7 +343,7 @@ impl Client {
     /// Deletes one version of an app.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn delete_version(
         &self,
         app: &AppName,
@@ -354,10 +354,10 @@ impl Client {
         send(self.request(Method::DELETE, &path)?).await.map(drop)
     }
 
-    /// Why a client's calls go where they go.
+    /// Explains where a client's calls go, and why.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn explain(
         &self,
         app: &AppName,
@@ -367,25 +367,25 @@ impl Client {
         read(request.query(&[("client", client.to_string())])).await
     }
 
-    /// Single calls of an app.
+    /// Recorded calls of an app.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn calls(&self, app: &AppName, query: &CallQuery) -> Result<CallList, CliError> {
         let request = self.request(Method::GET, &["v1", "apps", app.as_str(), "calls"])?;
         read(request.query(query)).await
     }
 
-    /// The stream of an app's log lines.
+    /// The log stream of an app.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn logs(&self, app: &AppName, follow: bool, tail: u32) -> Result<Response, CliError> {
         let request = self.request(Method::GET, &["v1", "apps", app.as_str(), "logs"])?;
         send(request.query(&[("follow", follow.to_string()), ("tail", tail.to_string())])).await
     }
 
-    /// A list with all its pages.
+    /// A list from all its pages.
     pub(crate) async fn list<T: DeserializeOwned>(
         &self,
         path: &[&str],
@@ -401,7 +401,7 @@ impl Client {
             let next = next_cursor(&response);
             let url = without_query(response.url());
             let page: Vec<T> = body(response).await?;
-            // A page without rows, or the same again, would go on for ever.
+            // A page without rows, or with the same cursor again, would result in an endless loop.
             let ends = page.is_empty() || next == cursor;
             rows.extend(page);
             match next {
@@ -446,7 +446,7 @@ impl Client {
     }
 }
 
-/// An answer, and where the part after it begins.
+/// An answer, and the cursor of the next part.
 pub(crate) async fn read_part<T: DeserializeOwned>(
     request: RequestBuilder,
 ) -> Result<(T, Option<String>), CliError> {
@@ -455,7 +455,7 @@ pub(crate) async fn read_part<T: DeserializeOwned>(
     Ok((body(response).await?, next))
 }
 
-/// Where the next page of a list begins, from the header `link` (RFC 8288).
+/// The cursor of the next page of a list, from the header `link` (RFC 8288).
 fn next_cursor(response: &Response) -> Option<String> {
     let link = response.headers().get("link")?.to_str().ok()?;
     let target = link.strip_prefix('<')?.strip_suffix(">; rel=\"next\"")?;
@@ -469,7 +469,7 @@ pub(crate) async fn read<T: DeserializeOwned>(request: RequestBuilder) -> Result
     body(send(request).await?).await
 }
 
-/// Sends a request; an answer that comes back is a success.
+/// Sends a request; fails unless the response has a success status.
 pub(crate) async fn send(request: RequestBuilder) -> Result<Response, CliError> {
     let response = request.send().await.map_err(|e| lost(&e))?;
     if response.status().is_success() {
@@ -480,7 +480,7 @@ pub(crate) async fn send(request: RequestBuilder) -> Result<Response, CliError> 
     if let Ok(problem) = serde_json::from_slice::<Problem>(&text) {
         return Err(CliError::Problem(Box::new(problem)));
     }
-    // A proxy or load balancer in front of a controller that is away.
+    // A proxy or load balancer in front of a controller that is down.
     if matches!(
         status,
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
@@ -527,7 +527,7 @@ fn without_query(url: &Url) -> String {
     url.into()
 }
 
-/// What a failed exchange means.
+/// The error for a failed exchange.
 #[must_use]
 pub fn lost(error: &reqwest::Error) -> CliError {
     let place = error.url().map(origin).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Policies of apps and keys of their callers.
+//! Policies of apps and keys of their callers, as typed calls.
 
 use fdn_core::policy::api::{CreateKey, CreatedKey, KeyInfo, PolicyInfo, TrafficInfo};
 use fdn_core::policy::{Policy, Traffic};
@@ -12,7 +12,7 @@ impl Client {
     /// The policy of an app.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn policy(&self, app: &AppName) -> Result<PolicyInfo, CliError> {
         read(self.request(Method::GET, &["v1", "apps", app.as_str(), "policy"])?).await
     }
@@ -20,25 +20,25 @@ impl Client {
     /// Sets the policy of an app.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn set_policy(&self, app: &AppName, policy: &Policy) -> Result<PolicyInfo, CliError> {
         let request = self.request(Method::PUT, &["v1", "apps", app.as_str(), "policy"])?;
         read(request.json(policy)).await
     }
 
-    /// Takes the policy of an app away.
+    /// Removes the policy of an app.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn clear_policy(&self, app: &AppName) -> Result<(), CliError> {
         let request = self.request(Method::DELETE, &["v1", "apps", app.as_str(), "policy"])?;
         send(request).await.map(drop)
     }
 
-    /// Makes a key for a caller of an app.
+    /// Creates a key for a caller of an app.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn create_key(
         &self,
         app: &AppName,
@@ -51,33 +51,33 @@ impl Client {
     /// The keys of an app.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn keys(&self, app: &AppName) -> Result<Vec<KeyInfo>, CliError> {
         read(self.request(Method::GET, &["v1", "apps", app.as_str(), "keys"])?).await
     }
 
-    /// Takes a key back.
+    /// Revokes a key.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn revoke_key(&self, app: &AppName, key: KeyId) -> Result<(), CliError> {
         let key = key.to_string();
         let path = ["v1", "apps", app.as_str(), "keys", &key];
         send(self.request(Method::DELETE, &path)?).await.map(drop)
     }
 
-    /// Which versions an app's calls go to.
+    /// The traffic split of an app between its versions.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn traffic(&self, app: &AppName) -> Result<TrafficInfo, CliError> {
         read(self.request(Method::GET, &["v1", "apps", app.as_str(), "traffic"])?).await
     }
 
-    /// Splits an app's calls between versions.
+    /// Sets the traffic split of an app between its versions.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn set_traffic(
         &self,
         app: &AppName,

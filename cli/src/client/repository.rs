@@ -1,4 +1,4 @@
-//! The code repository as typed calls, and what ends tenants and users. All fail as [`Client::network`] does.
+//! The code repository, as typed calls, and the deletion of tenants and users. All fail like [`Client::network`].
 
 use fdn_core::account::{TenantInfo, TenantRef};
 use fdn_core::api::DeployResponse;
@@ -13,10 +13,10 @@ use super::{Client, read, send};
 use crate::error::CliError;
 
 impl Client {
-    /// Labels of an app's function, or of one of its versions, and their tag.
+    /// The labels of an app's function, or of one of its versions, and their entity tag.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn labels(
         &self,
         app: &AppName,
@@ -30,10 +30,10 @@ impl Client {
         Ok((super::body(response).await?, tag))
     }
 
-    /// Replaces labels, if they are still those of `tag`.
+    /// Replaces labels, if they still have the entity tag `tag`.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn set_labels(
         &self,
         app: &AppName,
@@ -53,7 +53,7 @@ impl Client {
     /// A tenant's signing keys.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn signing_keys(&self, tenant: &TenantRef) -> Result<Vec<SigningKeyInfo>, CliError> {
         let path = ["v1", "tenants", &tenant.to_string(), "signing-keys"];
         self.list(&path, &[]).await
@@ -62,7 +62,7 @@ impl Client {
     /// Adds a signing key.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn put_signing_key(
         &self,
         tenant: &TenantRef,
@@ -77,7 +77,7 @@ impl Client {
     /// Removes a signing key.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn remove_signing_key(
         &self,
         tenant: &TenantRef,
@@ -88,10 +88,10 @@ impl Client {
         send(self.request(Method::DELETE, &path)?).await.map(drop)
     }
 
-    /// Sets whether uploads must be signed.
+    /// Sets whether a tenant's uploads must be signed.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn set_signature_policy(
         &self,
         tenant: &TenantRef,
@@ -101,10 +101,10 @@ impl Client {
         read(self.request(Method::PUT, &path)?.json(body)).await
     }
 
-    /// The catalogue.
+    /// The functions of the catalogue.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn catalogue(&self) -> Result<Vec<CatalogueEntry>, CliError> {
         self.list(&["v1", "catalogue"], &[]).await
     }
@@ -112,7 +112,7 @@ impl Client {
     /// Deploys a function of the catalogue.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn deploy_catalogue(
         &self,
         name: &FunctionName,
@@ -127,7 +127,7 @@ impl Client {
     /// Deletes a tenant.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn delete_tenant(&self, tenant: &TenantRef, force: bool) -> Result<(), CliError> {
         let request = self.request(Method::DELETE, &["v1", "tenants", &tenant.to_string()])?;
         send(request.query(&[("force", force)])).await.map(drop)
@@ -136,7 +136,7 @@ impl Client {
     /// Deletes a user.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As for [`Self::network`].
     pub async fn delete_user(&self, user: &UserName) -> Result<(), CliError> {
         send(self.request(Method::DELETE, &["v1", "users", user.as_str()])?)
             .await

@@ -1,4 +1,4 @@
-//! One call as a whole.
+//! The trace of one call.
 
 use fdn_core::trace::CallTrace;
 use fdn_core::{AppName, ClientPrefix};
@@ -8,10 +8,10 @@ use super::{Client, read};
 use crate::error::CliError;
 
 impl Client {
-    /// The newest call of an app with this request id, explained for `client` or else for who called.
+    /// The newest call of an app with this request id, explained for `client` or else for the original caller.
     ///
     /// # Errors
-    /// As [`Client::network`].
+    /// As for [`Client::network`].
     pub async fn trace(
         &self,
         app: &AppName,

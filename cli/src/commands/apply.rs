@@ -19,14 +19,14 @@ use crate::environment::Environment;
 use crate::error::CliError;
 use crate::output::Format;
 
-/// The largest file that is read, in bytes.
+/// The largest file in bytes.
 const FILE_MAX: u64 = 4 << 20;
 
 /// Runs the command.
 ///
 /// # Errors
-/// When a file is not valid (then nothing is asked), or the controller refuses or cannot be asked. What was changed before stays, and the same
-/// command again goes on from there.
+/// When a file is not valid (then nothing is requested), or the controller refuses or cannot be reached. Changes that were already made stay, and
+/// running the command again continues from there.
 pub async fn run(
     args: &ApplyArgs,
     env: &Environment,
@@ -82,7 +82,7 @@ pub async fn run(
     console.report(args.output.output, &report)
 }
 
-/// Refuses more things than can be remembered, before any is made.
+/// Rejects more items than can be remembered, before any is created.
 fn bounded(count: usize) -> Result<(), CliError> {
     if count <= ITEMS_MAX {
         return Ok(());
@@ -92,7 +92,7 @@ fn bounded(count: usize) -> Result<(), CliError> {
     )))
 }
 
-/// Where the text records are declared that a change is about: how many a name may have and how long they may be is the controller's to know.
+/// The position of the declaration of text records that a change is about: only the controller knows the limits on their number and length.
 fn place(declared: &Declared, change: &Change) -> String {
     match &change.step {
         Step::Txt(name, _) => declared
@@ -104,7 +104,7 @@ fn place(declared: &Declared, change: &Change) -> String {
     }
 }
 
-/// Takes out what cannot be taken away: secrets that versions name, unless the app goes with all of them.
+/// Removes from `left` and returns what cannot be deleted: secrets that kept versions refer to, unless the app is deleted with all of its versions.
 async fn take_named(client: &Client, left: &mut Vec<Item>) -> Result<Vec<Item>, CliError> {
     let mut named = Vec::new();
     for item in left.clone() {
@@ -119,7 +119,7 @@ async fn take_named(client: &Client, left: &mut Vec<Item>) -> Result<Vec<Item>, 
     Ok(named)
 }
 
-/// What takes these away; what belongs to an app goes with it.
+/// The changes that delete these items; what belongs to a deleted app is deleted with it.
 fn pruned(left: Vec<Item>) -> Vec<Change> {
     let apps: Vec<&Item> = left
         .iter()
@@ -141,7 +141,7 @@ fn gone(item: Item) -> Change {
     }
 }
 
-/// Reads all files; all that is wrong in them is told at once.
+/// Reads all files; all mistakes are reported at once.
 fn read(arguments: &[PathBuf], env: &Environment) -> Result<Declared, CliError> {
     let mut sources = Vec::new();
     for argument in arguments {

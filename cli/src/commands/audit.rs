@@ -1,4 +1,4 @@
-//! `fdn audit`: who changed what.
+//! `fdn audit`: shows who changed what.
 
 use fdn_core::Timestamp;
 use fdn_core::account::AuditRecord;
@@ -15,7 +15,7 @@ use crate::output::{Row, time};
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked.
+/// When the controller refuses or cannot be reached.
 pub async fn run(
     args: &AuditArgs,
     env: &Environment,
@@ -44,7 +44,7 @@ pub async fn run(
     list(args.output, &rows, "nothing was changed", console)
 }
 
-/// When a span that ends now began.
+/// The beginning, in ms since 1970, of a period of this length that ends now.
 fn began(millis: u64) -> String {
     fdn_service::now().get().saturating_sub(millis).to_string()
 }

@@ -1,20 +1,20 @@
-//! A device and its slices as one line of text.
+//! Draws a device and its slices as one line of text.
 
 use fdn_core::device::{DeviceState, DeviceStatus};
 
-/// One cell of a slice.
+/// A cell of a slice.
 const HELD: char = '#';
-/// One cell that is free.
+/// A free cell.
 const FREE: char = '·';
-/// Between two slices.
+/// The border between two slices.
 const BORDER: char = '|';
-/// One cell of a device that is out of service and not held.
+/// A free cell of a device that is out of service.
 const OUT: char = 'x';
 
-/// The slices of a device in `width` cells, and how much of its memory they hold: `[#####|##·········] 12.5/80 GiB`.
+/// The slices of a device in `width` cells, and the memory that they hold: `[#####|##·········] 12.5/80 GiB`.
 ///
-/// Slices stand in the order of the status, each as long as its part of the memory, rounded, but never less than a cell; what is free
-/// keeps a cell, too. With more slices than cells, only the sum is drawn. A device that is out of service says why:
+/// The slices are in the order of the status, each as long as its part of the memory, rounded, but at least one cell; free memory
+/// has at least one cell, too. If there are more slices than cells, only their sum is drawn. A device that is out of service has the reason added:
 /// `[#####|##xxxxxxxxx] 12.5/80 GiB, out of service: Xid 79`.
 pub(super) fn bar(device: &DeviceStatus, width: usize) -> String {
     let slices: Vec<u64> = device.slices.iter().map(|s| s.memory_mib.get()).collect();
@@ -41,7 +41,7 @@ pub(super) fn bar(device: &DeviceStatus, width: usize) -> String {
     line
 }
 
-/// The cells of slices, with a border between two of them.
+/// The cells of the slices, with a border between each two.
 fn drawn(slices: &[u64], all: u64, cells: usize, free: char) -> String {
     let held: u64 = slices.iter().sum();
     let spare = usize::from(held < all);
@@ -53,7 +53,7 @@ fn drawn(slices: &[u64], all: u64, cells: usize, free: char) -> String {
             out.push(BORDER);
         }
         let after = before + slice;
-        // From border to border, so that the errors of rounding do not add up.
+        // Compute positions of borders, not lengths, so that rounding errors do not add up.
         let part = position(after, all, cells).saturating_sub(position(before, all, cells));
         let later = slices.len() - at - 1 + spare;
         let part = part.clamp(1, left.saturating_sub(later).max(1)).min(left);
@@ -71,7 +71,7 @@ fn position(at: u64, all: u64, cells: usize) -> usize {
     usize::try_from(scaled).unwrap_or(cells).min(cells)
 }
 
-/// Mebibytes as gibibytes with one decimal at most.
+/// Mebibytes in gibibytes with at most one decimal.
 fn gib(mib: u64) -> String {
     let tenths = (mib * 10 + 512) / 1024;
     match tenths % 10 {
@@ -124,13 +124,13 @@ mod tests {
             "[##|#············] 12.5/80 GiB"
         );
         assert_eq!(of(80 * gib, &[80 * gib]), "[################] 80/80 GiB");
-        // However little is left, it can be seen; however small a slice is, too.
+        // However little is free, it is visible, and so is every small slice.
         assert_eq!(
             of(80 * gib, &[80 * gib - 1]),
             "[###############·] 80/80 GiB"
         );
         assert_eq!(of(80 * gib, &[1]), "[#···············] 0/80 GiB");
-        // Too many to draw each.
+        // Too many slices to draw each.
         assert_eq!(of(16 * gib, &[gib; 12]), "[############····] 12/16 GiB");
     }
 

@@ -14,7 +14,7 @@ use crate::output::{Format, Report, table, time};
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked.
+/// When the controller refuses or cannot be reached.
 pub async fn run(
     args: &BillArgs,
     env: &Environment,
@@ -42,7 +42,7 @@ pub async fn run(
     console.report(format, &Bill(&client.statement(args.month).await?))
 }
 
-/// A statement on paper.
+/// A statement in text form.
 #[derive(Serialize)]
 #[serde(transparent)]
 pub struct Bill<'a>(pub &'a Statement);
@@ -121,7 +121,7 @@ impl Report for Bill<'_> {
     }
 }
 
-/// Usage on paper.
+/// Usage in text form.
 #[derive(Serialize)]
 #[serde(transparent)]
 pub struct Usage<'a>(pub &'a UsageView);

@@ -14,7 +14,7 @@ use crate::output::{Format, Listing, Row, age};
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked.
+/// When the controller refuses or cannot be reached.
 pub async fn run(
     command: &BudgetCommand,
     env: &Environment,

@@ -1,4 +1,4 @@
-//! `fdn calls`: single calls of an app, from the nodes that they came to.
+//! `fdn calls`: recorded calls of an app, from the nodes that received them.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::output::{Listing, Report, Row, millis, size, time};
 /// Runs the command.
 ///
 /// # Errors
-/// When there is no such app, or the controller refuses or cannot be asked.
+/// When the app does not exist, or the controller refuses or cannot be reached.
 pub async fn run(
     args: &CallsArgs,
     env: &Environment,
@@ -40,7 +40,7 @@ pub async fn run(
     console.report(args.output.output, &Calls(&found))
 }
 
-/// Calls on paper.
+/// Calls in text form.
 #[derive(Serialize)]
 #[serde(transparent)]
 pub struct Calls<'a>(pub &'a CallList);

@@ -1,4 +1,4 @@
-//! `fdn catalogue`: ready functions, deployed by name.
+//! `fdn catalogue`: lists ready-made functions, and deploys them by name.
 
 use fdn_core::Timestamp;
 use fdn_core::label::Labels;
@@ -17,7 +17,7 @@ use crate::output::{Row, size};
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked, or the nodes are not ready in time.
+/// When the controller refuses or cannot be reached, or the nodes are not ready in time.
 pub async fn run(
     command: &CatalogueCommand,
     env: &Environment,

@@ -12,13 +12,13 @@ use crate::environment::Environment;
 use crate::error::CliError;
 use crate::output::{Format, Listing, Report, indented, table};
 
-/// Other clusters that are shown, nearest first.
+/// The most other clusters that are shown, nearest first.
 const LINKS: usize = 8;
 
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked.
+/// When the controller refuses or cannot be reached.
 pub async fn run(
     command: &ClusterCommand,
     env: &Environment,
@@ -79,13 +79,13 @@ async fn describe(
     )
 }
 
-/// A cluster's detail as a page.
+/// The details of a cluster in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
 pub struct DescribedCluster<'a> {
-    /// What the controller says.
+    /// The controller's answer.
     pub detail: &'a ClusterDetail,
-    /// The time that ages are counted to.
+    /// The current time, for ages.
     #[serde(skip)]
     pub now: Timestamp,
 }
@@ -181,7 +181,7 @@ impl DescribedCluster<'_> {
     }
 }
 
-/// How far another cluster is.
+/// The distance to another cluster.
 fn link(link: &ClusterLink) -> String {
     let ClusterLink {
         cluster,

@@ -13,7 +13,7 @@ use crate::input;
 /// Runs the command.
 ///
 /// # Errors
-/// When the user does not agree, the controller refuses or cannot be reached, or the nodes still have it when the time is over.
+/// When the user declines, the controller refuses or cannot be reached, or the nodes still have the app after the timeout.
 pub async fn run(
     args: &DeleteArgs,
     env: &Environment,

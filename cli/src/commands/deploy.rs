@@ -1,4 +1,4 @@
-//! `fdn deploy`: checks what is cheap to check, uploads with a progress bar, shows what the controller found, waits for the nodes.
+//! `fdn deploy`: makes the cheap checks, uploads with a progress bar, shows the results of the controller's checks, and waits for the nodes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use crate::{input, progress};
 /// Runs the command.
 ///
 /// # Errors
-/// When a file is not usable, the controller refuses the upload or cannot be reached, or the nodes are not ready in time.
+/// When a file cannot be used, the controller refuses the upload or cannot be reached, or the nodes are not ready in time.
 pub async fn run(
     args: &DeployArgs,
     env: &Environment,
@@ -52,7 +52,7 @@ pub async fn run(
     tell(&answer, port, &client, (args.output, args.wait), console).await
 }
 
-/// Shows what was deployed, and waits for the nodes if that is wanted.
+/// Shows what was deployed, and waits for the nodes if requested.
 pub(super) async fn tell(
     answer: &DeployResponse,
     port: Option<u16>,
@@ -62,7 +62,7 @@ pub(super) async fn tell(
 ) -> Result<(), CliError> {
     let deployed = Deployed::new(answer, port);
     let people = matches!(output.output, Format::Table | Format::Wide);
-    // People see what was checked before they wait; a script gets one value at the end.
+    // In text form, the checks are shown before the wait; a script gets one value at the end.
     if people {
         console.report(output.output, &deployed)?;
     }
@@ -84,7 +84,7 @@ pub(super) async fn tell(
     }
 }
 
-/// Labels and who vouches for the upload.
+/// Adds labels and the signature to the upload.
 fn vouched(mut form: Form, args: &DeployArgs) -> Result<Form, CliError> {
     let labels = args
         .labels
@@ -113,7 +113,7 @@ fn vouched(mut form: Form, args: &DeployArgs) -> Result<Form, CliError> {
     Ok(form)
 }
 
-/// The artifacts of other forms than the first: one for each that the manifest names.
+/// The artifacts of the manifest's additional forms: exactly one for each that it names.
 fn others(
     args: &[FormArg],
     manifest: Option<&str>,
@@ -145,10 +145,10 @@ fn others(
     }
 }
 
-/// What an image gets that has no manifest.
+/// The default manifest of an image.
 const OF_AN_IMAGE: &str = "runtime = \"docker\"\n";
 
-/// The text of the manifest: the file named, else `fdn.toml` beside what is uploaded if it is there.
+/// The text of the manifest: the named file, or else `fdn.toml` beside the artifact if it exists.
 pub(crate) fn manifest(
     named: Option<&Path>,
     artifact: &Artifact,
@@ -178,7 +178,7 @@ pub(crate) fn manifest(
         )));
     }
     let text = std::fs::read_to_string(&path).map_err(|e| failed(e.to_string()))?;
-    // Keys and forms are checked here, before a large component is sent; the bounds are the controller's to know.
+    // Keys and forms are checked before a large component is sent; only the controller knows the bounds.
     let refused = |error| CliError::Manifest {
         path: path.clone(),
         error,
@@ -191,7 +191,7 @@ pub(crate) fn manifest(
     Ok(Some(text))
 }
 
-/// The values of secrets, by name.
+/// The values of the secrets, by name.
 pub(crate) fn secrets(args: &[SecretArg]) -> Result<BTreeMap<SecretName, String>, CliError> {
     let mut values = BTreeMap::new();
     for arg in args {
@@ -208,7 +208,7 @@ pub(crate) fn secrets(args: &[SecretArg]) -> Result<BTreeMap<SecretName, String>
     Ok(values)
 }
 
-/// The upload: manifest and secrets first, so that the controller knows them when the component arrives.
+/// The multipart form: manifest and secrets first, so that the controller has them when the component arrives.
 pub(crate) fn form(
     mut form: Form,
     manifest: Option<String>,
@@ -232,25 +232,25 @@ fn typed(part: Part, media_type: &str) -> Result<Part, CliError> {
         .map_err(|e| CliError::Usage(e.to_string()))
 }
 
-/// The controller's answer as a page.
+/// The controller's answer in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Deployed<'a> {
-    /// The answer.
+    /// The controller's answer.
     #[serde(flatten)]
     pub answer: &'a DeployResponse,
-    /// The gateways' port, if known.
+    /// The port of the gateways, if known.
     #[serde(skip)]
     pub port: Option<u16>,
 }
 
 impl<'a> Deployed<'a> {
-    /// The page of an answer.
+    /// The text form of an answer.
     #[must_use]
     pub const fn new(answer: &'a DeployResponse, port: Option<u16>) -> Self {
         Self { answer, port }
     }
 
-    /// Where users call it.
+    /// The URL of the app.
     #[must_use]
     pub fn url(&self) -> String {
         match self.port {

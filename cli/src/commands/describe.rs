@@ -16,7 +16,7 @@ use crate::output::{Report, age, indented, size, table, time};
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller cannot be asked or there is no such app.
+/// When the controller cannot be reached, or the app does not exist.
 pub async fn run(
     args: &DescribeArgs,
     env: &Environment,
@@ -32,18 +32,18 @@ pub async fn run(
     )
 }
 
-/// An app's detail as a page.
+/// The details of an app in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Described<'a> {
-    /// What the controller says.
+    /// The controller's answer.
     pub detail: &'a AppDetail,
-    /// The time that ages are counted to.
+    /// The current time, for ages.
     #[serde(skip)]
     pub now: Timestamp,
 }
 
-/// How far a node is, in a word or with its reason.
+/// A node's phase in one word, or the reason of its failure.
 pub(super) fn phase(phase: &AppPhase) -> String {
     match phase {
         AppPhase::Fetching => "fetching".to_owned(),
@@ -53,11 +53,11 @@ pub(super) fn phase(phase: &AppPhase) -> String {
     }
 }
 
-/// How an app is on a node: its phase, and why it is degraded if it is.
+/// The state of an app on a node: its phase, and why it is degraded if it is.
 fn standing(seen: &AppObserved) -> String {
     let phase = phase(&seen.phase);
     match &seen.degraded {
-        // The lines that the instance wrote are in the JSON.
+        // Only the first line; the output of the instance is in the JSON form.
         Some(reason) => {
             let reason = reason.lines().next().unwrap_or_default();
             format!("{phase}, degraded: {reason}")
@@ -157,7 +157,7 @@ impl Described<'_> {
         table(&columns, rows)
     }
 
-    /// The forms of versions that have several, and the clusters that serve the current version in each; nothing if none has.
+    /// The forms of versions that have several, and the clusters that serve the current version in each; `None` if no version has.
     fn forms(&self) -> Option<String> {
         let detail = self.detail;
         let clusters = |form: &FormName| {
@@ -212,7 +212,7 @@ impl Described<'_> {
         (!rows.is_empty()).then(|| table(&columns, rows))
     }
 
-    /// Where calls go and what is watched, bad versions and domains; nothing if all calls go to the current version by the app's own name.
+    /// The traffic split, the observed version, bad versions and domains; `None` if all calls go to the current version at the app's own name.
     fn calls(&self) -> Option<String> {
         let detail = self.detail;
         let mut text = String::new();
@@ -233,7 +233,7 @@ impl Described<'_> {
         (!text.is_empty()).then_some(text)
     }
 
-    /// What was checked when the current version was uploaded, if that is on record.
+    /// The checks of the current version's upload, if they are recorded.
     fn checks(&self) -> Option<String> {
         let mut versions = self.detail.versions.iter();
         let current = versions.find(|version| version.version == self.detail.summary.version)?;
@@ -250,7 +250,7 @@ impl Described<'_> {
         if wide {
             columns.push("REVISION");
         }
-        // Last, because the reason of a failure is long.
+        // The last column, because the reason of a failure is long.
         columns.push("PHASE");
         let rows = self.detail.nodes.iter().map(|node| {
             let mut cells = vec![node.node.to_string(), node.cluster.to_string()];

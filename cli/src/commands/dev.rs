@@ -1,6 +1,6 @@
-//! `fdn dev`: builds and deploys a function whenever its folder changes, and shows what it writes.
+//! `fdn dev`: builds and deploys a function whenever its folder changes, and shows its output.
 //!
-//! What leads to what is decided in [`crate::dev`]; here are the watcher, the clock, the build, the deploy and the log stream around it.
+//! [`crate::dev`] decides what to do; this module adds the watcher, the clock, the build, the deployment and the log stream.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -37,19 +37,19 @@ use crate::error::{CliError, render};
 use crate::function::{FunctionFolder, MANIFEST};
 use crate::target::Target;
 
-/// How long a deploy may take until every node is ready.
+/// How long a deployment may take until every node is ready.
 const DEPLOY: DurationMs = DurationMs::from_secs(120);
-/// Pieces of the log stream that wait to be printed.
+/// The most pieces of the log stream that wait to be printed.
 const PIECES: usize = 64;
-/// How long is waited for a build to end; its processes are killed before.
+/// How long to wait for a terminated build; its processes are killed before that.
 const END: Duration = Duration::from_secs(5);
-/// How many files are named.
+/// The most changed files that are named.
 const NAMED: usize = 3;
 
 /// Runs the command until a signal ends it.
 ///
 /// # Errors
-/// When the folder is not a function's, nothing says how it is built, no network is there, or the folder cannot be watched.
+/// When the folder is not a function's, its build command is unknown, the network does not exist, or the folder cannot be watched.
 pub async fn run(args: &DevArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
     let folder = FunctionFolder::open(&args.dir)?;
     let app = match &args.app {
@@ -73,7 +73,7 @@ pub async fn run(args: &DevArgs, env: &Environment, console: &mut Console) -> Re
     dev.run(console).await
 }
 
-/// The network on this machine, unless another one is named: what is half done must not reach users by accident.
+/// The network on this machine, unless another one is named: unfinished work must not reach users by accident.
 fn network(connect: &ConnectArgs, env: &Environment) -> Result<ConnectArgs, CliError> {
     let named = connect.controller.is_some()
         || connect.context.is_some()
@@ -102,7 +102,7 @@ fn network(connect: &ConnectArgs, env: &Environment) -> Result<ConnectArgs, CliE
     }
 }
 
-/// What is built and where it goes.
+/// The function, and where it is deployed.
 struct Function {
     path: PathBuf,
     build: Option<String>,
@@ -113,13 +113,13 @@ struct Function {
     app: AppName,
 }
 
-/// How something that takes time ended.
+/// The result of an asynchronous activity.
 enum Done {
     Read(std::io::Result<Sources>),
     Built(Result<Built, CliError>),
-    /// The controller has the version, or refused it.
+    /// The controller has accepted or rejected the version.
     Sent(Result<DeployResponse, CliError>),
-    /// All nodes serve what was sent, or not.
+    /// All nodes serve the version, or the wait failed.
     Ready(Result<(), CliError>),
 }
 
@@ -133,7 +133,7 @@ impl Function {
     async fn build(self: Arc<Self>, stop: CancellationToken, notes: mpsc::Sender<String>) -> Done {
         let command = match &self.build {
             Some(command) => Ok(command.clone()),
-            // Asked each time: how it is built may be what has changed.
+            // Determined each time, since the build command itself may have changed.
             None => FunctionFolder::open(&self.path).and_then(|folder| folder.build()),
         };
         Done::Built(match command {
@@ -164,7 +164,7 @@ impl Function {
     }
 
     async fn ready(self: Arc<Self>, sent: DeployResponse, notes: mpsc::Sender<String>) -> Done {
-        // A note that finds no room is one of many that say the same.
+        // If the channel is full, the note is dropped: many notes say the same.
         let told = |text: String| drop(notes.try_send(text));
         let (app, revision) = (&sent.app, sent.revision);
         let ready = wait::follow(&self.client, app, revision, DEPLOY, told, |_, _| {});
@@ -180,7 +180,7 @@ impl Function {
     }
 }
 
-/// The command at work.
+/// The state of the running command.
 struct Dev {
     function: Arc<Function>,
     target: Target,
@@ -190,24 +190,24 @@ struct Dev {
     work: FuturesUnordered<BoxFuture<'static, Done>>,
     watch: Watch,
     touched: mpsc::Receiver<()>,
-    /// The last reading, and the one that was built last.
+    /// The sources that were read last, and those that were built last.
     sources: Option<Sources>,
     built: Option<Sources>,
-    /// What is wrong with the folder, so that it is told once.
+    /// The current problem with the folder, so that it is reported only once.
     trouble: String,
-    /// Ends the build that runs, if one does.
+    /// Terminates the running build, if there is one.
     ending: CancellationToken,
     building: bool,
-    /// The answer of the controller is waited for.
+    /// Whether the controller's answer is pending.
     sending: bool,
-    /// When the last deploy began.
+    /// When the last deployment began.
     deploying: Instant,
     notes: (mpsc::Sender<String>, mpsc::Receiver<String>),
     lines: (mpsc::Sender<Heard>, mpsc::Receiver<Heard>),
     /// The task that reads the log stream, once something is deployed.
     follower: Option<JoinHandle<()>>,
     deployed: Option<DeployResponse>,
-    /// One for the whole time: a signal between two of them would be lost.
+    /// A single future for the whole time: a signal between two futures would be lost.
     stop: BoxFuture<'static, std::io::Result<&'static str>>,
 }
 
@@ -241,7 +241,7 @@ impl Dev {
 
     async fn run(&mut self, console: &mut Console) -> Result<(), CliError> {
         let folder = self.function.path.clone();
-        // Before the first reading, so that no change is missed.
+        // Before the first read, so that no change is missed.
         self.watch
             .set(std::slice::from_ref(&folder))
             .map_err(|failed| self.function.failed(&unwatched(&failed)))?;
@@ -278,7 +278,7 @@ impl Dev {
         Ok(())
     }
 
-    /// Ends what runs: a build with what it started.
+    /// Terminates what runs, including a build and everything that it started.
     async fn end(&mut self) {
         if let Some(follower) = self.follower.take() {
             follower.abort();
@@ -295,7 +295,7 @@ impl Dev {
         self.work.clear();
     }
 
-    /// Does what the machine says. Returns whether that is the end.
+    /// Executes an action. Returns whether it is the end.
     fn act(&mut self, action: Action, console: &mut Console) -> bool {
         let function = Arc::clone(&self.function);
         match action {
@@ -326,7 +326,7 @@ impl Dev {
         false
     }
 
-    /// The files that are not what was built.
+    /// The files that differ from those of the last build.
     fn changed(&self) -> String {
         let (Some(now), Some(built)) = (&self.sources, &self.built) else {
             return "something".to_owned();
@@ -344,7 +344,7 @@ impl Dev {
         format!("{}{more}", named.join(", "))
     }
 
-    /// Tells what is wrong, unless that was told last.
+    /// Reports a problem, unless it was the last one reported.
     fn warn(&mut self, text: String, console: &mut Console) {
         if self.trouble != text {
             console.note(&console.paint("31", &text));
@@ -352,7 +352,7 @@ impl Dev {
         }
     }
 
-    /// Waits for the next event, and prints what comes meanwhile.
+    /// Waits for the next event, and prints output in the meantime.
     async fn next(&mut self, console: &mut Console) -> Result<Option<Event>, CliError> {
         let wake = self.wake.map(|at| self.began + at);
         let quiet = async {
@@ -387,7 +387,7 @@ impl Dev {
         match done {
             Done::Read(Ok(sources)) => Some(self.read(sources, console)),
             Done::Read(Err(error)) => {
-                // It may be there again, and mended, before long.
+                // The folder may soon exist again or be readable.
                 let text = self.function.failed(&error.to_string());
                 self.warn(render(&text).trim_end().to_owned(), console);
                 Some(Event::Unread(self.began.elapsed()))
@@ -423,7 +423,7 @@ impl Dev {
 
     fn read(&mut self, sources: Sources, console: &mut Console) -> Event {
         match self.watch.set(&sources.folders) {
-            // What was saved between the reading and the watch nobody told.
+            // Changes between the read and the start of the watch were not reported, so read again.
             Ok(true) => self.work.push(Box::pin(Arc::clone(&self.function).read())),
             Ok(false) => {}
             Err(failed) => self.warn(unwatched(&failed), console),
@@ -433,7 +433,7 @@ impl Dev {
         Event::Read(digest)
     }
 
-    /// Tells how a build ended: its words, as they were written, if it failed.
+    /// Reports the result of a build, with its output if it failed. Returns whether it succeeded.
     fn built(&self, built: Result<Built, CliError>, console: &mut Console) -> bool {
         let stays = self.deployed.as_ref().map_or_else(
             || "nothing is deployed yet".to_owned(),
@@ -458,7 +458,7 @@ impl Dev {
         false
     }
 
-    /// Tells what is deployed, and where it is called.
+    /// Reports what is deployed, and its URL.
     fn told(&self, console: &mut Console) {
         let Some(answer) = &self.deployed else { return };
         let port = self.target.context.as_ref().and_then(|c| c.gateway_port);
@@ -476,7 +476,7 @@ impl Dev {
         ));
     }
 
-    /// Reads the log stream from now on, unless that is done already.
+    /// Starts to read the log stream, unless that is done already.
     fn follow(&mut self, app: &AppName) {
         if self
             .follower
@@ -494,7 +494,7 @@ impl Dev {
                 Err(error) => Err(error),
             };
             if let Err(error) = ended {
-                // The next deploy begins again.
+                // The next deployment starts it again.
                 drop(notes.try_send(render(&error)));
             }
         }));
@@ -524,7 +524,7 @@ fn unwatched((folder, error): &(PathBuf, notify::Error)) -> String {
     format!("{} cannot be watched: {error}", folder.display())
 }
 
-/// The signals of those who stop it, and of a terminal that goes away.
+/// Waits for a signal to stop, or for the terminal to close.
 async fn stop() -> std::io::Result<&'static str> {
     let mut hangup = listen(SignalKind::hangup())?;
     tokio::select! {
@@ -533,7 +533,7 @@ async fn stop() -> std::io::Result<&'static str> {
     }
 }
 
-/// Hands the lines of an app on, until nobody listens any more.
+/// Forwards the log lines of an app until the receiver is gone.
 async fn forward(
     client: Client,
     app: &AppName,

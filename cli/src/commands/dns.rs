@@ -1,4 +1,4 @@
-//! `fdn dns`: what DNS servers answer a client and why, where an app's clients are sent, and text records.
+//! `fdn dns`: shows what DNS servers answer a client and why, and where an app's clients are sent; manages text records.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -29,7 +29,7 @@ use crate::resolver::{ResolveError, Resolver};
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked.
+/// When the controller refuses or cannot be reached.
 pub async fn run(
     command: &DnsCommand,
     env: &Environment,
@@ -208,7 +208,7 @@ pub struct DsRecord {
 }
 
 impl DsRecord {
-    /// The one that a zone's CDS record stands for.
+    /// The DS record that corresponds to a zone's CDS record.
     #[must_use]
     pub fn of(zone: &HostName, cds: &CDS) -> Self {
         Self {
@@ -239,13 +239,13 @@ impl Row for DsRecord {
         ]
     }
 
-    /// As it stands in the parent's zone file.
+    /// The record in zone file format, for the parent.
     fn name(&self) -> String {
         self.cells(Timestamp(0)).join(" ")
     }
 }
 
-/// What was looked up, as a page.
+/// The result of a lookup in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
 pub struct LookedUp<'a>(pub &'a DnsLookup);
@@ -300,24 +300,24 @@ impl Report for LookedUp<'_> {
     }
 }
 
-/// What one DNS server answers, asked as resolvers ask.
+/// The answer of one DNS server to an ordinary DNS query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Answered {
-    /// The name.
+    /// The name asked for.
     pub name: HostName,
-    /// The client that the server was told of.
+    /// The client subnet that was sent.
     pub client: ClientPrefix,
-    /// Who answered.
+    /// The address of the DNS server.
     pub server: SocketAddr,
     /// The addresses, in the order of the answer.
     pub addresses: Vec<IpAddr>,
-    /// For how long they may be kept, in seconds; absent if there are none.
+    /// How long they may be cached, in seconds; absent if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<u32>,
-    /// The answer holds for all clients that share this many leading bits; absent if the server does not say.
+    /// The scope: the answer is valid for all clients that share this many leading bits; absent if the server does not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<u8>,
-    /// The revision of what the server knows of the app; absent if the name is no app's, or who answers is no DNS server of the network.
+    /// The revision of the app's bindings on the server; absent if the name is not an app's, or the server is not a DNS server of the network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<Revision>,
 }
@@ -375,7 +375,7 @@ impl Report for Answered {
     }
 }
 
-/// What one DNS server answers, as a page.
+/// The explanation of one DNS server in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
 pub struct ServerSays<'a>(pub &'a Explained);
@@ -461,7 +461,7 @@ fn joined<T: ToString>(values: &[T]) -> String {
     }
 }
 
-/// The living gateways, with their weights if one has another than usual.
+/// The live gateways, with their weights if any differs from the default.
 fn living(candidate: &Candidate) -> String {
     let usual = u32::from(GatewayWeight::default().get());
     if candidate.weights.iter().all(|weight| *weight == usual) {

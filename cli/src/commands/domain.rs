@@ -15,7 +15,7 @@ use crate::output::{Listing, Report, Row, age, table};
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked.
+/// When the controller refuses or cannot be reached.
 pub async fn run(
     command: &DomainCommand,
     env: &Environment,
@@ -48,7 +48,7 @@ async fn add(
     Ok(())
 }
 
-/// The records of a domain.
+/// The DNS records for a domain.
 #[derive(Serialize)]
 #[serde(transparent)]
 struct Records<'a> {
@@ -83,7 +83,7 @@ async fn verify(
     console.report(args.output.output, &Verified { info: &info })
 }
 
-/// A domain that was proven.
+/// A verified domain.
 #[derive(Serialize)]
 #[serde(transparent)]
 struct Verified<'a> {

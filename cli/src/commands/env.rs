@@ -17,7 +17,7 @@ use crate::output::{Report, table};
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked.
+/// When the controller refuses or cannot be reached.
 pub async fn run(
     command: &EnvCommand,
     env: &Environment,
@@ -60,7 +60,7 @@ fn changed(
     console.report(output.output, &Changed { response })
 }
 
-/// A version that was made of another one.
+/// A version that was derived from another one.
 #[derive(Serialize)]
 #[serde(transparent)]
 struct Changed<'a> {

@@ -1,4 +1,4 @@
-//! `fdn events`: what happens in the network, taken up again after a break where it was.
+//! `fdn events`: shows what happens in the network; after a broken connection it continues where it was.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::environment::Environment;
 use crate::error::CliError;
 use crate::output::time;
 
-/// The longest event that is read.
+/// The longest event in bytes.
 const EVENT_MAX: usize = 1 << 20;
 const PAUSE_FIRST: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -22,7 +22,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller refuses, or cannot be reached at the beginning.
+/// When the controller refuses, or cannot be reached at the start.
 pub async fn run(
     args: &EventsArgs,
     env: &Environment,
@@ -68,7 +68,7 @@ fn query(args: &EventsArgs) -> Vec<(&'static str, String)> {
     query
 }
 
-/// Tries until a controller answers; gives up only when trying again cannot help.
+/// Reconnects until a controller answers; gives up only on errors that a retry cannot fix.
 async fn again(
     client: &Client,
     query: &[(&str, String)],
@@ -90,9 +90,9 @@ async fn again(
     }
 }
 
-/// What was read, and how it is printed.
+/// The state of reading, and the output format.
 struct Reader {
-    /// The number of the last event.
+    /// The number of the last event that was printed.
     last: Option<u64>,
     output: LogOutput,
 }
@@ -125,7 +125,7 @@ impl Reader {
             let mut lines = block.lines().filter_map(|line| line.split_once(": "));
             lines.find(|(key, _)| *key == name).map(|(_, value)| value)
         };
-        // Comments and the pause before coming again have no data.
+        // Comments and the `retry` field have no data.
         let (Some(name), Some(data)) = (field("event"), field("data")) else {
             return Ok(());
         };
@@ -157,7 +157,7 @@ fn strange(reason: String) -> CliError {
     }
 }
 
-/// An event for people: `12:00:00.000 app      deploy app/hello`.
+/// An event in text form: `12:00:00.000 app      deploy app/hello`.
 fn line(event: &Event, console: &Console) -> String {
     let detail = event.detail.iter().map(|detail| format!("  {detail}"));
     format!(

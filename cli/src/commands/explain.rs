@@ -1,4 +1,4 @@
-//! `fdn explain`: every candidate cluster with the terms its estimate is made of, and why it won or lost.
+//! `fdn explain`: shows every candidate cluster with the terms of its estimate, and why it won or lost.
 
 use fdn_core::Millis;
 use fdn_core::api::{Candidate, Explanation, StagePlace};
@@ -16,7 +16,7 @@ use crate::output::{Report, indented, millis, table, time};
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller cannot be asked or there is no such app.
+/// When the controller cannot be reached, or the app does not exist.
 pub async fn run(
     args: &ExplainArgs,
     env: &Environment,
@@ -28,7 +28,7 @@ pub async fn run(
     console.report(args.output.output, &Explained(&explanation))
 }
 
-/// An explanation as a page.
+/// An explanation in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Explained<'a>(pub &'a Explanation);
@@ -125,7 +125,7 @@ const FORMS: [&str; 8] = [
     "STAGE", "CLUSTER", "FORM", "RUN", "FROM", "COLD", "MILLION", "VERDICT",
 ];
 
-/// What each form of functions with several comes to in each cluster, the one that is served with a star; nothing without any.
+/// The estimates of each form in each cluster, with a star at the one that is served, for functions with several forms; empty if there are none.
 pub(super) fn forms(forms: &[FormTerms]) -> String {
     if forms.is_empty() {
         return String::new();
@@ -166,7 +166,7 @@ const COMPARED: [&str; 7] = [
     "ERROR",
 ];
 
-/// The phases of a stage: what the plan counts with, and what calls took.
+/// The phases of a stage: the plan's estimate and the measured time.
 fn compared(stage: &StageCompared) -> Vec<Vec<String>> {
     let row = |phase: &str, term: &Compared| {
         let error = term.error();
@@ -191,10 +191,10 @@ fn compared(stage: &StageCompared) -> Vec<Vec<String>> {
     .collect()
 }
 
-/// What is shown of clusters as they were when it was planned.
+/// The columns for clusters as they were at the time of planning.
 pub(super) const PLANNED: [&str; 7] = ["CLUSTER", "D", "AVAIL", "WORK", "TOTAL", "TOLL", "VERDICT"];
 
-/// A cluster as it was.
+/// A cluster as it was at the time of planning.
 pub(super) fn planned(candidate: &Candidate) -> Vec<String> {
     vec![
         candidate.cluster.to_string(),

@@ -18,15 +18,15 @@ use crate::environment::Environment;
 use crate::error::CliError;
 use crate::output::{Format, Listing, Row, age, size, time};
 
-/// The longest pause between two looks at a job that is waited for.
+/// The longest pause between two polls while waiting for a job.
 const LONGEST_LOOK: Duration = Duration::from_secs(2);
-/// The largest input that is read.
+/// The largest input in bytes.
 const INPUT_MAX: u64 = 1 << 30;
 
 /// Runs `fdn job`.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked, or a job that was waited for ended without success.
+/// When the controller refuses or cannot be reached, or a job that was waited for did not succeed.
 pub async fn run(
     command: &JobCommand,
     env: &Environment,
@@ -46,7 +46,7 @@ pub async fn run(
 /// Runs `fdn schedule`.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked.
+/// When the controller refuses or cannot be reached.
 pub async fn schedules(
     command: &ScheduleCommand,
     env: &Environment,
@@ -59,7 +59,7 @@ pub async fn schedules(
     }
 }
 
-/// What `--data` says: text, `@FILE`, or `-` for standard input.
+/// The input given by `--data`: a text, `@FILE`, or `-` for standard input.
 fn input(data: Option<&str>) -> Result<Vec<u8>, CliError> {
     match data {
         None => Ok(Vec::new()),
@@ -155,7 +155,7 @@ async fn status(
     let (id, state) = (job.id, job.state);
     let (format, history) = (args.output.output, job.history.clone());
     one(format, job, console)?;
-    // The other formats show them within the job.
+    // The other formats contain the attempts in the job itself.
     if matches!(format, Format::Table | Format::Wide) && !history.is_empty() {
         console.line("")?;
         rows(format, &history, "it has not been tried", console)?;
@@ -352,7 +352,7 @@ impl Row for JobAttempt {
     fn cells(&self, now: Timestamp) -> Vec<String> {
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         let until = self.ended_at.unwrap_or(now);
-        // As in JSON.
+        // The same name as in JSON.
         let end = self.end.and_then(|end| serde_json::to_value(end).ok());
         let end = end.as_ref().and_then(serde_json::Value::as_str);
         vec![

@@ -14,7 +14,7 @@ use crate::output::{Format, Listing, Row, age};
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked.
+/// When the controller refuses or cannot be reached.
 pub async fn run(
     command: &KeyCommand,
     env: &Environment,
@@ -40,7 +40,7 @@ async fn create(
         .create_key(&args.app, &request)
         .await?;
     match args.output.output {
-        // The key alone on standard output, so that it can go straight into a file.
+        // Only the key goes to standard output, so that it can be redirected to a file.
         Format::Table | Format::Wide | Format::Name => {
             console.line(&made.key)?;
             console.note(&format!(

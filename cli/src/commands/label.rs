@@ -13,7 +13,7 @@ use crate::output::{Report, table};
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked, or somebody else changes the labels at the same time.
+/// When the controller refuses or cannot be reached, or the labels are changed concurrently.
 pub async fn run(
     args: &LabelArgs,
     env: &Environment,
@@ -35,7 +35,7 @@ pub async fn run(
     console.report(args.output.output, &Shown { labels: &labels })
 }
 
-/// Labels as a page.
+/// Labels in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
 struct Shown<'a> {

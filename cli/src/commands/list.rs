@@ -15,7 +15,7 @@ use crate::output::{Listing, Row, age};
 /// `fdn list`.
 ///
 /// # Errors
-/// When the controller cannot be asked.
+/// When the controller cannot be reached.
 pub async fn apps(
     args: &ListArgs,
     env: &Environment,
@@ -44,7 +44,7 @@ pub async fn apps(
 /// `fdn cluster list`.
 ///
 /// # Errors
-/// When the controller cannot be asked.
+/// When the controller cannot be reached.
 pub async fn clusters(
     args: &ShowArgs,
     env: &Environment,
@@ -65,7 +65,7 @@ pub async fn clusters(
 /// `fdn node list`.
 ///
 /// # Errors
-/// When the controller cannot be asked.
+/// When the controller cannot be reached.
 pub async fn nodes(
     args: &ShowArgs,
     env: &Environment,

@@ -1,4 +1,4 @@
-//! `fdn login`: a token for a controller, saved with what a client must know of its network.
+//! `fdn login`: gets a token for a controller, and saves it with what clients need to know about the network.
 
 use std::path::PathBuf;
 
@@ -56,7 +56,7 @@ pub async fn run(
     };
     config.contexts.insert(name.clone(), context);
     config.current = Some(name.clone());
-    // The token first: a context without a token is worse than a token without a context.
+    // Save the token first: a context without a token is worse than a token without a context.
     store.save_token(&name, &token)?;
     store.save(&config)?;
     console.line(&format!(
@@ -66,14 +66,14 @@ pub async fn run(
     ))
 }
 
-/// A session that began.
+/// A new session.
 struct Session {
     user: String,
     token: Secret,
     expires_at: Timestamp,
 }
 
-/// Begins a session by a password, or by an invitation and the password that is chosen now.
+/// Starts a session with a password, or with an invitation and a newly chosen password.
 async fn session(args: &LoginArgs, client: &Client) -> Result<Session, CliError> {
     let (password_file, place) = (args.password_file.as_deref(), client.place());
     let Some(file) = &args.invitation_file else {
@@ -109,7 +109,7 @@ async fn session(args: &LoginArgs, client: &Client) -> Result<Session, CliError>
     })
 }
 
-/// The name of the context and its controller.
+/// The name of the context, and its controller.
 fn whom(
     args: &LoginArgs,
     env: &Environment,
@@ -137,8 +137,8 @@ fn whom(
     Ok((name, controller))
 }
 
-/// The file with the controller's authorities: what flag or variable name, in a form that holds from everywhere, else what was saved with this controller;
-/// none if that is said.
+/// The file of the controller's authorities: from the flag or the variable, as an absolute path, or else the one saved for this
+/// controller; none if that is requested.
 fn ca_file(
     args: &LoginArgs,
     env: &Environment,
@@ -164,7 +164,7 @@ fn ca_file(
     Ok(known.and_then(|(_, context)| context.ca_file))
 }
 
-/// A name for a controller that has none: its host, and its port if that is not the scheme's own.
+/// A name for an unnamed controller: its host, and its port if that is not the scheme's default.
 fn name_of(controller: &Url) -> String {
     let host = controller
         .host_str()

@@ -1,8 +1,8 @@
-//! `fdn logs`: the stream of an app's log lines, taken up again after a loss without repeating a line.
+//! `fdn logs`: shows the log stream of an app; after a broken connection it continues without repeating a line.
 //!
-//! Lines carry no number. Those of one node come in the order of their times, so it is enough to remember for each node the time of the
-//! last line shown and what was shown of that very millisecond: after a reconnect, earlier lines are old, lines of that millisecond
-//! are compared, later ones are new. A node not heard of yet is new from the time of the first line that was ever shown.
+//! Lines have no sequence numbers. Those of one node arrive in the order of their times, so it is enough to remember for each node the time of
+//! the last line shown, and the lines shown of that millisecond: after a reconnect, earlier lines are old, lines of that millisecond
+//! are compared, and later ones are new. For a node without lines so far, lines are new from the time of the first line shown of any node.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,9 +19,9 @@ use crate::environment::Environment;
 use crate::error::CliError;
 use crate::output::{printable, time};
 
-/// How many lines are asked for after a loss: as many as nodes keep.
+/// The number of lines requested after a reconnect: as many as nodes keep.
 const CATCH_UP: u32 = 10_000;
-/// The longest line that is read.
+/// The longest line in bytes.
 const LINE_MAX: usize = 1 << 20;
 const PAUSE_FIRST: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -29,7 +29,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Runs the command.
 ///
 /// # Errors
-/// When there is no such app, the controller refuses, or it cannot be reached at the beginning.
+/// When the app does not exist, the controller refuses, or it cannot be reached at the start.
 pub async fn run(
     args: &LogsArgs,
     env: &Environment,
@@ -60,27 +60,27 @@ pub async fn run(
     }
 }
 
-/// What a stream of lines brings.
+/// An event of a stream of lines.
 #[derive(Debug)]
 pub(super) enum Heard {
-    /// Lines that were not heard before.
+    /// New lines.
     Lines(Vec<Line>),
-    /// It broke off and will be taken up again.
+    /// The connection broke and will be restored.
     Broke(String),
-    /// There are no more lines, where only those of the past were asked for.
+    /// There are no more lines, if only past ones were requested.
     Ended,
 }
 
-/// A line.
+/// A log line.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// What it says.
+    /// The parsed line.
     pub(super) line: LogLine,
-    /// As it came.
+    /// The line as received.
     pub(super) text: String,
 }
 
-/// The lines of an app.
+/// The log stream of an app.
 #[derive(Debug)]
 pub(super) struct Lines {
     client: Client,
@@ -88,15 +88,15 @@ pub(super) struct Lines {
     follow: bool,
     seen: Seen,
     response: Option<Response>,
-    /// The beginning of a line whose end has not come yet.
+    /// The beginning of an incomplete line.
     buffer: Vec<u8>,
 }
 
 impl Lines {
-    /// Begins with the last `tail` lines of the past; with `follow` there is no end.
+    /// Starts with the last `tail` lines; with `follow` the stream does not end.
     ///
     /// # Errors
-    /// When there is no such app, the controller refuses, or it cannot be reached.
+    /// When the app does not exist, the controller refuses, or it cannot be reached.
     pub(super) async fn open(
         client: Client,
         app: &AppName,
@@ -114,10 +114,10 @@ impl Lines {
         })
     }
 
-    /// Waits for what comes next.
+    /// Waits for the next event.
     ///
     /// # Errors
-    /// When trying again cannot help: the app is gone, the token has expired, the stream makes no sense.
+    /// When a retry cannot help: the app was deleted, the token has expired, or the stream is malformed.
     pub(super) async fn next(&mut self) -> Result<Heard, CliError> {
         let mut response = match self.response.take() {
             Some(response) => response,
@@ -141,14 +141,14 @@ impl Lines {
         }
     }
 
-    /// The new lines that end in a piece of the stream.
+    /// The new lines that are completed by a piece of the stream.
     fn take(&mut self, chunk: &[u8], url: &str) -> Result<Vec<Line>, CliError> {
         self.buffer.extend_from_slice(chunk);
         let (mut lines, mut rest) = (Vec::new(), 0);
         while let Some(end) = self.buffer[rest..].iter().position(|b| *b == b'\n') {
             let text = &self.buffer[rest..rest + end];
             rest += end + 1;
-            // An empty line keeps the connection alive.
+            // Empty lines keep the connection alive.
             if text.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
@@ -172,7 +172,7 @@ impl Lines {
     }
 }
 
-/// Tries until the controller answers; gives up only when trying again cannot help (the app is gone, the token has expired).
+/// Reconnects until the controller answers; gives up only if a retry cannot help (the app was deleted, the token has expired).
 async fn reconnect(client: &Client, app: &AppName) -> Result<Response, CliError> {
     let mut pause = PAUSE_FIRST;
     loop {
@@ -190,7 +190,7 @@ async fn reconnect(client: &Client, app: &AppName) -> Result<Response, CliError>
     }
 }
 
-/// A line for people: `12:00:00.000 eu-west-1 v2 hello`, errors in red, what the node says in yellow.
+/// A line in text form: `12:00:00.000 eu-west-1 v2 hello`, errors in red, messages of the node itself in yellow.
 #[must_use]
 pub fn format_line(line: &LogLine, console: &Console) -> String {
     let node = console.paint(color_of(&line.node), line.node.as_str());
@@ -207,28 +207,28 @@ pub fn format_line(line: &LogLine, console: &Console) -> String {
     )
 }
 
-/// One of six colours, always the same one for a node.
+/// The colour of a node: one of six, always the same for a node.
 fn color_of(node: &NodeId) -> &'static str {
     const COLORS: [&str; 6] = ["32", "34", "35", "36", "92", "94"];
     let sum: usize = node.as_str().bytes().map(usize::from).sum();
     COLORS[sum % COLORS.len()]
 }
 
-/// Which lines were shown.
+/// Which lines were already shown.
 #[derive(Debug, Default)]
 struct Seen {
-    /// No line before this one was shown, of any node.
+    /// The time of the first line shown of any node.
     floor: Option<Timestamp>,
     nodes: BTreeMap<NodeId, Last>,
     catching_up: bool,
 }
 
-/// The last millisecond of a node of which lines were shown.
+/// The last millisecond of a node with shown lines.
 #[derive(Debug, Default)]
 struct Last {
     at: Timestamp,
     lines: Vec<LogLine>,
-    /// Which of those lines have come again since the reconnect.
+    /// The lines of that millisecond that have not arrived again since the reconnect.
     again: Vec<LogLine>,
 }
 

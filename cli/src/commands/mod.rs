@@ -1,4 +1,4 @@
-//! The commands: one module each, one function `run` in each.
+//! The commands: one module with a function `run` for each.
 
 pub mod apply;
 pub mod audit;
@@ -58,12 +58,12 @@ use crate::environment::Environment;
 use crate::error::CliError;
 use crate::target::Target;
 
-/// The network that a command was told to work on.
+/// The network of a command.
 fn target(connect: &ConnectArgs, env: &Environment) -> Result<Target, CliError> {
     Target::decide(&connect.into(), env, &ConfigStore::open(env)?)
 }
 
-/// A client of that network's controller.
+/// A client of the controller of that network.
 fn client(connect: &ConnectArgs, env: &Environment) -> Result<Client, CliError> {
     Client::new(&target(connect, env)?)
 }

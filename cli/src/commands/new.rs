@@ -1,4 +1,4 @@
-//! `fdn new`: the folder of a function that builds with what its users have.
+//! `fdn new`: creates the folder of a function that builds with the usual tools of its language.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use crate::templates;
 /// Runs the command.
 ///
 /// # Errors
-/// When the folder has something in it or cannot be written.
+/// When the folder is not empty or cannot be written.
 pub fn run(args: &NewArgs, console: &mut Console) -> Result<(), CliError> {
     if args.lang == Language::Rust && args.name.as_str().starts_with(|c: char| c.is_ascii_digit()) {
         return Err(CliError::Usage(format!(

@@ -20,13 +20,13 @@ use crate::error::CliError;
 use crate::output::{Format, Listing, Report, Row, age, indented, table, time};
 use crate::{input, progress};
 
-/// How often the controller is asked while a node drains.
+/// How often the controller is polled while a node drains.
 const INTERVAL: Duration = Duration::from_millis(300);
 
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked, or the time is over.
+/// When the controller refuses or cannot be reached, or on a timeout.
 pub async fn run(
     command: &NodeCommand,
     env: &Environment,
@@ -56,7 +56,7 @@ fn report(format: Format, detail: &NodeDetail, console: &mut Console) -> Result<
     )
 }
 
-/// Makes, lists or takes back tokens of a role.
+/// Creates, lists or revokes join tokens of a role.
 pub(super) async fn token(
     args: &TokenArgs,
     role: Role,
@@ -94,7 +94,7 @@ pub(super) async fn token(
     if args.output.output != Format::Table {
         return console.report(args.output.output, &MadeToken(&made));
     }
-    // The token alone on standard output, so that it can be written to a file.
+    // Only the token goes to standard output, so that it can be redirected to a file.
     console.line(&made.token)?;
     let machines = if args.uses == 1 {
         "one machine".to_owned()
@@ -115,7 +115,7 @@ pub(super) async fn token(
     Ok(())
 }
 
-/// A token that was made, for scripts.
+/// A created token, for scripts.
 #[derive(Serialize)]
 #[serde(transparent)]
 struct MadeToken<'a>(&'a fdn_core::fleet::CreatedJoinToken);
@@ -156,7 +156,7 @@ async fn until_drained(
             Err(error) => break Err(error),
         };
         match detail.info.state {
-            // Nobody is there who could take or do work.
+            // There is no process that could take or do work.
             NodeState::Drained | NodeState::Lost | NodeState::Joined => break Ok(detail),
             NodeState::Alive | NodeState::Draining => {}
         }
@@ -258,21 +258,21 @@ impl Row for JoinTokenInfo {
     }
 }
 
-/// A node's detail as a page.
+/// The details of a node in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
 pub struct DescribedNode<'a> {
-    /// What the controller says.
+    /// The controller's answer.
     pub detail: &'a NodeDetail,
-    /// The time that ages are counted to.
+    /// The current time, for ages.
     #[serde(skip)]
     pub now: Timestamp,
 }
 
-/// The state in a word, and that somebody wants it otherwise.
+/// The state in one word, and whether the node is to be drained.
 pub(super) fn state(info: &NodeInfo) -> String {
     match (info.state, info.cordoned) {
-        // It has not heard of it yet, or cannot.
+        // The node does not know about the drain yet, or cannot.
         (NodeState::Alive | NodeState::Joined | NodeState::Lost, true) => {
             format!("{}, to drain", info.state.as_str())
         }

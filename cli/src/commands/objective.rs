@@ -13,7 +13,7 @@ use crate::output::{Report, table, time};
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked.
+/// When the controller refuses or cannot be reached.
 pub async fn run(
     command: &ObjectiveCommand,
     env: &Environment,
@@ -89,7 +89,7 @@ impl Report for Shown<'_> {
     }
 }
 
-/// How a version keeps to its objective, in a line.
+/// How well a version meets its objective, in one line.
 pub(super) fn told(rollout: &RolloutInfo) -> String {
     let RolloutInfo {
         version,

@@ -1,4 +1,4 @@
-//! `fdn open`: the address of an app or of the console, printed, and opened where there is a desktop.
+//! `fdn open`: prints the URL of an app or of the console, and opens it if there is a desktop.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use crate::console::Console;
 use crate::environment::Environment;
 use crate::error::CliError;
 
-/// The word for the console.
+/// The argument for the console.
 const CONSOLE: &str = "console";
-/// How long is waited for what opens addresses to say that it cannot; one that is a browser itself runs on.
+/// How long to wait for the opener to fail; if it is the browser itself, it keeps running.
 const OPENER: Duration = Duration::from_secs(2);
 
 /// Runs the command.
 ///
 /// # Errors
-/// When there is no such app, or the controller cannot be asked.
+/// When the app does not exist, or the controller cannot be reached.
 pub async fn run(
     args: &OpenArgs,
     env: &Environment,
@@ -50,13 +50,13 @@ pub async fn run(
     Ok(())
 }
 
-/// Whether a browser will find the host.
+/// Whether a browser can resolve the host.
 async fn resolves(host: &str, port: u16) -> bool {
     let found = tokio::time::timeout(OPENER, tokio::net::lookup_host((host, port))).await;
     found.is_ok_and(|found| found.is_ok_and(|mut addresses| addresses.next().is_some()))
 }
 
-/// What opens an address on this desktop, if it is one.
+/// The program that opens URLs on this desktop, if there is one.
 fn opener(env: &Environment) -> Option<&'static str> {
     if cfg!(target_os = "macos") {
         return Some("open");
@@ -65,7 +65,7 @@ fn opener(env: &Environment) -> Option<&'static str> {
     desktop.map(|_| "xdg-open")
 }
 
-/// Opens an address. What keeps it from that is told, and is no failure: the address was printed.
+/// Opens a URL. Failures are only reported, since the URL was printed.
 async fn open(url: &str, env: &Environment, console: &mut Console) {
     let Some(opener) = opener(env) else { return };
     let child = Command::new(opener)

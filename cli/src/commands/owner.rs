@@ -1,4 +1,4 @@
-//! Tables show tenants by name; the API's rows have ids, which stay when names change.
+//! Shows tenants by name in tables; the rows of the API have ids, which do not change with the names.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use serde::Serialize;
 use crate::client::Client;
 use crate::output::{Format, Row};
 
-/// The names of the tenants that the caller may see.
+/// The names of the tenants that are visible to the caller.
 #[derive(Debug, Default)]
 pub(super) struct Names(BTreeMap<TenantId, TenantName>);
 
 impl Names {
-    /// Asks for them, if they are shown. A token that may not list tenants is shown ids.
+    /// Requests the names, if the format shows them. If the token may not list tenants, ids are shown.
     pub(super) async fn of(client: &Client, format: Format) -> Self {
         match format {
             Format::Wide => {
@@ -24,7 +24,7 @@ impl Names {
         }
     }
 
-    /// A row, with its tenant by name.
+    /// A row with the name of its tenant.
     pub(super) fn row<'a, T>(&self, value: &'a T, tenant: Option<TenantId>) -> Owned<'a, T> {
         let name = tenant.and_then(|id| self.0.get(&id));
         Owned {
@@ -34,7 +34,7 @@ impl Names {
     }
 }
 
-/// A row whose cell under `TENANT` has a name in it.
+/// A row with a name in the column `TENANT`.
 #[derive(Debug, Serialize)]
 pub(super) struct Owned<'a, T> {
     #[serde(flatten)]

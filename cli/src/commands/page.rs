@@ -1,4 +1,4 @@
-//! What the pages of a cluster and of a node have in common.
+//! Common parts of the text forms of clusters and nodes.
 
 use fdn_core::device::DeviceStatus;
 use fdn_core::message::StageCounts;
@@ -7,7 +7,7 @@ use fdn_core::{Resources, Timestamp};
 use super::bar::bar;
 use crate::output::age;
 
-/// Cells of a device's bar.
+/// The width of a device's bar in cells.
 const BAR: usize = 24;
 
 /// Rows of two cells.
@@ -18,7 +18,7 @@ pub(super) fn rows<const N: usize>(cells: [(&str, String); N]) -> Vec<Vec<String
         .collect()
 }
 
-/// What is free of what there is.
+/// The free part of the capacity.
 pub(super) fn free(free: &Resources, capacity: &Resources) -> Vec<Vec<String>> {
     let of = |free: String, all: String| format!("{free} of {all} free");
     let cpu = of(free.cpu_milli.to_string(), capacity.cpu_milli.to_string());
@@ -34,12 +34,12 @@ pub(super) fn free(free: &Resources, capacity: &Resources) -> Vec<Vec<String>> {
     all
 }
 
-/// A device, its slices as a bar.
+/// A device with its slices as a bar.
 pub(super) fn device(device: &DeviceStatus) -> String {
     format!("{}  {}, {}", device.id, device.model, bar(device, BAR))
 }
 
-/// Where the room for instances was found.
+/// How the room for instances was found, by stage of the search.
 pub(super) fn stages(counts: Option<StageCounts>) -> String {
     counts.map_or_else(
         || "-".to_owned(),
@@ -52,7 +52,7 @@ pub(super) fn stages(counts: Option<StageCounts>) -> String {
     )
 }
 
-/// How long until `at`, or that it is over.
+/// The time left until `at`, or that it has passed.
 pub(super) fn left(at: Timestamp, now: Timestamp) -> String {
     if at > now {
         format!("{} left", age(now, at))

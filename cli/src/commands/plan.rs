@@ -1,4 +1,4 @@
-//! `fdn plan`: where clients would be sent, how long their calls would take and what they would cost, before anything is deployed.
+//! `fdn plan`: previews where clients would be sent, and how long their calls would take and what they would cost, before anything is deployed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,13 +15,13 @@ use crate::environment::Environment;
 use crate::error::CliError;
 use crate::output::{Report, indented, millis, table};
 
-/// The largest file that is read, in bytes.
+/// The largest file in bytes.
 const FILE_MAX: u64 = 1 << 20;
 
 /// Runs the command.
 ///
 /// # Errors
-/// When the file is not valid, or the controller refuses or cannot be asked.
+/// When the file is not valid, or the controller refuses or cannot be reached.
 pub async fn run(
     args: &PlanArgs,
     env: &Environment,
@@ -68,14 +68,14 @@ fn request(args: &PlanArgs) -> Result<PlanRequest, CliError> {
     Ok(request)
 }
 
-/// A preview as a page.
+/// A preview in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Previewed<'a>(pub &'a PlanPreview);
 
 const COLUMNS: [&str; 4] = ["CLIENTS", "CLUSTER", "LATENCY", "WHY"];
 const STAGES: [&str; 3] = ["CLIENTS", "STAGE", "CLUSTER"];
-/// Clients that are named in one line.
+/// The most clients that are named in one line.
 const NAMED: usize = 3;
 
 fn clients(group: &PlannedGroup) -> String {
@@ -90,7 +90,7 @@ fn clients(group: &PlannedGroup) -> String {
 
 const CHANGES: [&str; 6] = ["CLIENTS", "NOW", "LATENCY", "THEN", "LATENCY", "CHANGE"];
 
-/// Where clients are now and where they would be, those together that go the same way.
+/// Where clients go now and where they would go, grouped by equal changes.
 fn changes(then: &[PlannedGroup], outcome: &WhatIfOutcome) -> String {
     type Place<'a> = (Option<&'a ClusterId>, Option<Millis>);
     fn place_of<'a>(groups: &'a [PlannedGroup], client: &ClientPrefix) -> Place<'a> {

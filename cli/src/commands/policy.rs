@@ -18,7 +18,7 @@ use crate::output::{Format, Report};
 /// Runs the command.
 ///
 /// # Errors
-/// When the file is not a policy, or the controller refuses or cannot be asked.
+/// When the file is not a policy, or the controller refuses or cannot be reached.
 pub async fn run(
     command: &PolicyCommand,
     env: &Environment,
@@ -67,7 +67,7 @@ async fn clear(
     console.line(&format!("policy of {} taken away", args.app))
 }
 
-/// A policy from a file, by the end of its name. What is wrong is found here, before anything is sent.
+/// Reads a policy from a file; its format depends on the file name extension. Mistakes are found before anything is sent.
 fn read(path: &Path) -> Result<Policy, CliError> {
     let failed = |reason: String, code| CliError::File {
         path: path.to_owned(),
@@ -91,7 +91,7 @@ fn read(path: &Path) -> Result<Policy, CliError> {
     Ok(policy)
 }
 
-/// A policy as a page: what `fdn policy set` takes, as TOML.
+/// A policy in text form: TOML that `fdn policy set` accepts.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
 struct Shown<'a> {

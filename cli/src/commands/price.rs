@@ -12,13 +12,13 @@ use crate::environment::Environment;
 use crate::error::CliError;
 use crate::output::{Format, Listing, Row};
 
-/// The largest file that is read.
+/// The largest file in bytes.
 const FILE_MAX: u64 = 1 << 20;
 
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked, or the file is no price list.
+/// When the controller refuses or cannot be reached, or the file is not a price list.
 pub async fn run(
     command: &PriceCommand,
     env: &Environment,
@@ -75,7 +75,7 @@ async fn apply(
     ))
 }
 
-/// Reads a price list: TOML by the file's name, else YAML, of which JSON is a part.
+/// Reads a price list: TOML according to the file name, otherwise YAML, which includes JSON.
 fn read(path: &Path) -> Result<PriceList, CliError> {
     use std::io::Read as _;
     let failed = |reason: String, code| CliError::File {

@@ -15,7 +15,7 @@ use crate::output::{Listing, Report, Row, age};
 /// Runs the command.
 ///
 /// # Errors
-/// When the value cannot be read, or the controller refuses or cannot be asked.
+/// When the value cannot be read, or the controller refuses or cannot be reached.
 pub async fn run(
     command: &SecretCommand,
     env: &Environment,

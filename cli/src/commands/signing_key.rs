@@ -1,4 +1,4 @@
-//! `fdn signing-key`: whose signatures uploads of a tenant need.
+//! `fdn signing-key`: manages the keys whose signatures uploads of a tenant need.
 
 use fdn_core::Timestamp;
 use fdn_core::repository::{PutSigningKey, SetSignaturePolicy, SigningKeyInfo};
@@ -15,7 +15,7 @@ use crate::output::{Row, age};
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked, or the key's file cannot be read.
+/// When the controller refuses or cannot be reached, or the key's file cannot be read.
 pub async fn run(
     command: &SigningKeyCommand,
     env: &Environment,

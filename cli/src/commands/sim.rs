@@ -1,4 +1,4 @@
-//! `fdn sim`: the schedulers in virtual time; needs no network.
+//! `fdn sim`: runs the schedulers in virtual time, without a network.
 
 use fdn_sim::progress::{Bars, Progress, Silent};
 

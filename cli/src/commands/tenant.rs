@@ -20,7 +20,7 @@ use crate::output::{Format, Listing, Report, Row, age, indented, size, table, ti
 /// Runs `fdn tenant`.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked.
+/// When the controller refuses or cannot be reached.
 pub async fn run(
     command: &TenantCommand,
     env: &Environment,
@@ -109,7 +109,7 @@ async fn delete(
     console.line(&format!("deleted tenant {}", args.tenant))
 }
 
-/// What a tenant stores and may store.
+/// The storage that a tenant uses, and its limits.
 fn stored(info: &TenantInfo) -> String {
     let used = &info.storage;
     let whose = if used.own_limit {
@@ -138,7 +138,7 @@ async fn change(
     done(output, info, said, console)
 }
 
-/// Says what was done, or prints what it is now.
+/// Reports what was done, or prints the new state.
 pub(super) fn done<T: Row + Serialize>(
     output: OutputArgs,
     value: T,
@@ -176,14 +176,14 @@ async fn describe(
     console.report(args.output.output, &described)
 }
 
-/// A tenant and its members as a page.
+/// A tenant and its members in text form.
 #[derive(Clone, Debug, Serialize)]
 pub struct DescribedTenant {
     /// The tenant.
     pub tenant: TenantInfo,
     /// Its members.
     pub members: Vec<MemberInfo>,
-    /// The time that ages are counted to.
+    /// The current time, for ages.
     #[serde(skip)]
     pub now: Timestamp,
 }
@@ -264,7 +264,7 @@ impl Row for TenantInfo {
 /// Runs `fdn member`.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked.
+/// When the controller refuses or cannot be reached.
 pub async fn members(
     command: &MemberCommand,
     env: &Environment,

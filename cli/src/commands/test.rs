@@ -1,4 +1,4 @@
-//! `fdn test`: a function's cases, against the component in its folder or against the app that it is deployed as.
+//! `fdn test`: runs a function's cases, against the component in its folder or against the deployed app.
 
 use std::time::{Duration, Instant};
 
@@ -22,15 +22,15 @@ use crate::function::FunctionFolder;
 use crate::output::{Report, printable};
 use crate::progress;
 
-/// How long a call through the network may take; in this process the manifest's timeout counts.
+/// The timeout of a call over the network; in this process the manifest's timeout applies.
 const CALL: Duration = Duration::from_secs(60);
-/// The zone of the host name under which a component is called in this process: that of `fdn up`.
+/// The zone in the host name of a component that is called in this process: the default of `fdn up`.
 const ZONE: &str = "fn.test";
 
 /// Runs the command.
 ///
 /// # Errors
-/// When the cases cannot be read, the component is no function, the app cannot be reached, or a case fails.
+/// When the cases cannot be read, the component is not a function, the app cannot be reached, or a case fails.
 pub async fn run(
     args: &TestArgs,
     env: &Environment,
@@ -71,7 +71,7 @@ pub async fn run(
     }
 }
 
-/// The component in the folder, ready to be called.
+/// Loads the component in the folder.
 async fn local(
     args: &TestArgs,
     folder: &FunctionFolder,
@@ -104,7 +104,7 @@ async fn local(
     Ok((component.display().to_string(), local?))
 }
 
-/// What is called.
+/// What the cases call.
 enum Callee {
     /// The component, in this process.
     Here(Box<Local>),
@@ -121,7 +121,7 @@ impl Callee {
                 let answer = match called {
                     Ok(Ok(answer)) => Ok(answer),
                     Ok(Err(CliError::Cut(reason))) => Err(reason),
-                    // Without a network the other cases would say the same.
+                    // Without a network, all other cases would fail in the same way.
                     Ok(Err(error)) => return Err(error),
                     Err(_) => Err(format!("there was no answer within {CALL:?}")),
                 };
@@ -131,7 +131,7 @@ impl Callee {
     }
 }
 
-/// Calls the app as its users do.
+/// Calls the app like its users do.
 async fn through(
     network: &Network,
     case: &Case,
@@ -167,31 +167,31 @@ fn request(network: &Network, case: &Case) -> Result<Request<Body>, CliError> {
     Ok(request)
 }
 
-/// How all cases went.
+/// The results of all cases.
 #[derive(Clone, Debug, Serialize)]
 pub struct Tests {
-    /// The component, or the URL that was called.
+    /// The path of the component, or the URL that was called.
     pub place: String,
-    /// How many cases were answered as expected.
+    /// The number of passed cases.
     pub passed: usize,
-    /// How many were not.
+    /// The number of failed cases.
     pub failed: usize,
-    /// Case by case.
+    /// The results case by case.
     pub cases: Vec<Tested>,
 }
 
-/// How one case went.
+/// The result of one case.
 #[derive(Clone, Debug, Serialize)]
 pub struct Tested {
-    /// The case.
+    /// The name of the case.
     pub name: String,
-    /// Whether it was answered as expected.
+    /// Whether the answer was as expected.
     pub passed: bool,
-    /// How long the call took, in milliseconds.
+    /// The duration of the call in ms.
     pub ms: f64,
-    /// What was not as expected.
+    /// The differences from the expectation.
     pub differences: Vec<Difference>,
-    /// What the function wrote, line by line. Known only of a component in this process.
+    /// The lines that the function wrote. Known only for a component in this process.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub written: Vec<String>,
 }
@@ -245,7 +245,7 @@ impl Report for Tests {
     }
 }
 
-/// A difference for people.
+/// A difference in text form.
 fn told(difference: &Difference) -> String {
     let line = match difference {
         Difference::Answer { reason } => reason.clone(),

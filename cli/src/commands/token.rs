@@ -16,7 +16,7 @@ use crate::output::{Format, Report, Row, age};
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked.
+/// When the controller refuses or cannot be reached.
 pub async fn run(
     command: &ApiTokenCommand,
     env: &Environment,
@@ -57,7 +57,7 @@ async fn create(
     if args.output.output != Format::Table {
         return console.report(args.output.output, &MadeToken(&made));
     }
-    // The token alone on standard output, so that it can be written to a file.
+    // Only the token goes to standard output, so that it can be redirected to a file.
     console.line(&made.token)?;
     console.note(&format!(
         "{} is good for {}; it is not shown again",
@@ -66,7 +66,7 @@ async fn create(
     Ok(())
 }
 
-/// A token that was made, for scripts.
+/// A created token, for scripts.
 #[derive(Serialize)]
 #[serde(transparent)]
 struct MadeToken<'a>(&'a CreatedApiToken);

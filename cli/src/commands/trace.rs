@@ -1,4 +1,4 @@
-//! `fdn trace`: one call as a whole: where it came to and where it ran, by which plan, binding and revision, and why there.
+//! `fdn trace`: shows one call as a whole: where it arrived and where it ran, by which plan, binding and revision, and why there.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use crate::environment::Environment;
 use crate::error::CliError;
 use crate::output::{Report, indented, millis, table, time};
 
-/// Apps that are asked when none is named: each asks every node.
+/// The most apps that are searched if none is named: each search asks every node.
 const APPS: usize = 20;
 
 /// Runs the command.
 ///
 /// # Errors
-/// When there is no such call, or the controller refuses or cannot be asked.
+/// When the call does not exist, or the controller refuses or cannot be reached.
 pub async fn run(
     args: &TraceArgs,
     env: &Environment,
@@ -38,7 +38,7 @@ pub async fn run(
     console.report(args.output.output, &Traced(&found))
 }
 
-/// Looks for the call in one app after the other.
+/// Searches for the call in one app after the other.
 async fn anywhere(client: &Client, args: &TraceArgs) -> Result<CallTrace, CliError> {
     let apps = client.apps(None, None).await?;
     let apps: Vec<AppName> = apps.into_iter().map(|app| app.app).collect();
@@ -61,7 +61,7 @@ fn is_absent(error: &CliError) -> bool {
     matches!(error, CliError::Problem(problem) if problem.code == fdn_core::ErrorCode::NotFound)
 }
 
-/// A call as a page.
+/// A call in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Traced<'a>(pub &'a CallTrace);
@@ -109,7 +109,7 @@ impl Report for Traced<'_> {
     }
 }
 
-/// What holds for the call as a whole.
+/// The properties of the call as a whole.
 fn head(traced: &CallTrace) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     let mut row = |name: &str, value: String| rows.push(vec![name.to_owned(), value]);
@@ -165,7 +165,7 @@ fn place(place: &CallPlace) -> String {
     }
 }
 
-/// What DNS answers the client.
+/// The binding of the client in DNS.
 fn bound(why: &Explanation) -> String {
     match &why.bound {
         Some(bound) => format!(
@@ -184,7 +184,7 @@ const CALLS: [&str; 12] = [
     "REST", "FROM",
 ];
 
-/// One call: where it ran, by what, and how long.
+/// One call: where it ran, which version, and how long each part took.
 fn call(traced: &TracedCall) -> Vec<String> {
     let (line, none) = (&traced.call, || "-".to_owned());
     let took = |us: u64| millis(Duration::from_micros(us).into());
@@ -217,7 +217,7 @@ fn call(traced: &TracedCall) -> Vec<String> {
 
 const COMPARED: [&str; 5] = ["NODE", "PHASE", "PREDICTED", "THIS CALL", "ERROR"];
 
-/// What the plan counts with, beside what the call took.
+/// The plan's estimates beside the measured times.
 fn predicted(traced: &TracedCall) -> Vec<Vec<String>> {
     let row = |phase: &str, term: &Compared| {
         let none = || "-".to_owned();
@@ -245,7 +245,7 @@ const STAGES: [&str; 7] = [
     "STAGE", "ATTEMPT", "CLUSTER", "NODE", "PLANNED", "OUTCOME", "MS",
 ];
 
-/// Every attempt at a stage, and where the plan has the stage now.
+/// Every attempt at a stage, and the cluster that the current plan assigns to the stage.
 fn stages(run: &RunInfo, traced: &CallTrace) -> Vec<Vec<String>> {
     let plan = traced.explained.as_ref().and_then(|why| why.plan.as_ref());
     let row = |stage: &RunStage, attempt: &RunAttempt| {

@@ -16,7 +16,7 @@ use crate::output::{Report, table};
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked.
+/// When the controller refuses or cannot be reached.
 pub async fn run(
     command: &TrafficCommand,
     env: &Environment,
@@ -59,7 +59,7 @@ async fn clear(
     console.report(args.output.output, &Shown { info: &info })
 }
 
-/// A split as a table.
+/// A traffic split as a table.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
 struct Shown<'a> {
@@ -78,7 +78,7 @@ impl Report for Shown<'_> {
         }
         let total: u64 = traffic.split.iter().map(|s| u64::from(s.weight)).sum();
         let rows = traffic.split.iter().map(|share| {
-            // Tenths of a percent, rounded down; a sum above 0 was checked.
+            // In tenths of a percent, rounded down; the sum was checked to be above 0.
             let tenths = u64::from(share.weight) * 1000 / total.max(1);
             vec![
                 share.version.to_string(),

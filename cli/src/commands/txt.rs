@@ -1,4 +1,4 @@
-//! `fdn dns txt`: text records of names in the zone, such as those by which a certificate authority sees who a name belongs to.
+//! `fdn dns txt`: manages text records of names in the zone, such as proofs of ownership for certificate authorities.
 
 use fdn_core::Timestamp;
 use fdn_core::txt::{AddTxt, SetTxt, TxtInfo};
@@ -15,7 +15,7 @@ use crate::output::{Listing, Report, Row, age};
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked.
+/// When the controller refuses or cannot be reached.
 pub async fn run(
     command: &TxtCommand,
     env: &Environment,
@@ -83,7 +83,7 @@ async fn list(
     )
 }
 
-/// The text records of a name, as they stand in a zone file.
+/// The text records of a name in zone file format.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Records<'a>(pub &'a TxtInfo);
@@ -106,7 +106,7 @@ impl Report for Records<'_> {
     }
 }
 
-/// A character string as it stands in a zone file (RFC 1035, section 5.1).
+/// A character string in zone file format (RFC 1035, section 5.1).
 fn quoted(value: &str) -> String {
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
 }

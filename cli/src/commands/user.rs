@@ -1,4 +1,4 @@
-//! `fdn user`: passwords come from a file, the terminal or standard input, never from the command line.
+//! `fdn user`: manages users. Passwords come from a file, the terminal or standard input, never from the command line.
 
 use fdn_core::account::{ChangePassword, CreateUser, SetPassword, UpdateUser, UserInfo};
 use fdn_core::invitation::{CreatedInvitation, Invitation, InviteUser};
@@ -20,7 +20,7 @@ use crate::output::{Format, Report, Row, age};
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller refuses or cannot be asked, or there is no password.
+/// When the controller refuses or cannot be reached, or there is no password.
 pub async fn run(
     command: &UserCommand,
     env: &Environment,
@@ -111,7 +111,7 @@ async fn invite(
         made: &made,
         place: &client.place(),
     };
-    // The link alone on standard output, so that it can be written to a file.
+    // Only the link goes to standard output, so that it can be redirected to a file.
     console.report(args.output.output, &invited)?;
     if args.output.output == Format::Table {
         let trusting = target.ca_file.map_or("", |_| " --ca-file FILE");
@@ -126,13 +126,13 @@ async fn invite(
     Ok(())
 }
 
-/// An invitation that was made.
+/// A created invitation.
 #[derive(Serialize)]
 #[serde(transparent)]
 pub struct Invited<'a> {
-    /// As the API answers.
+    /// The API's answer.
     pub made: &'a CreatedInvitation,
-    /// The address of the controller, where its console stands.
+    /// The URL of the controller, which serves the console.
     #[serde(skip)]
     pub place: &'a str,
 }
@@ -210,7 +210,7 @@ impl Row for UserInfo {
                 .to_owned(),
             age(self.created_at, now),
             match self.invited_until {
-                // Nobody has chosen one.
+                // No password was chosen yet.
                 Some(_) => "-".to_owned(),
                 None => age(self.password_changed_at, now),
             },

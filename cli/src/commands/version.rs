@@ -16,21 +16,21 @@ use crate::output::{Report, table};
 /// The version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What `fdn --version` says after the program's name.
+/// What `fdn --version` prints after the program's name.
 pub static LONG: LazyLock<String> = LazyLock::new(|| build().text());
 
 fn build() -> Build {
     Build::of(fdn_controller::built_in())
 }
 
-/// What is known of the two versions.
+/// The versions of client and controller.
 #[derive(Clone, Debug, Serialize)]
 pub struct Versions {
-    /// This program's.
+    /// The version of this program.
     pub client: &'static str,
     /// How this program was built.
     pub build: Build,
-    /// The controller's address.
+    /// The controller's URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<String>,
     /// The controller's version.
@@ -41,7 +41,7 @@ pub struct Versions {
     pub server_error: Option<String>,
 }
 
-/// Runs the command. A controller that does not answer is told, and is no failure.
+/// Runs the command. A controller that does not answer is reported, but is not a failure.
 ///
 /// # Errors
 /// When the configuration is not valid.
@@ -76,7 +76,7 @@ pub async fn run(
     Ok(())
 }
 
-/// `0.1` of `0.1.7`: what has to agree between client and controller.
+/// `0.1` of `0.1.7`: the part that client and controller must agree on.
 pub(super) fn minor(version: &str) -> &str {
     version.rsplit_once('.').map_or(version, |(minor, _)| minor)
 }

@@ -1,4 +1,4 @@
-//! Waiting until every living node is at a revision, told on standard error.
+//! Waits until every live node has reached a revision, with progress on standard error.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::console::Console;
 use crate::error::CliError;
 use crate::progress;
 
-/// How often the controller is asked.
+/// The interval of polling.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// Waits until every living node serves `revision` of the app or a newer one.
+/// Waits until every live node serves `revision` of the app or a newer one.
 ///
 /// # Errors
-/// When the controller cannot be asked, or the time is over; then the message says how far each node is.
+/// When the controller cannot be reached, or on a timeout; then the message lists the state of each node.
 pub(super) async fn until_ready(
     client: &Client,
     app: &AppName,
@@ -38,10 +38,12 @@ pub(super) async fn until_ready(
     result
 }
 
-/// The same, telling elsewhere: `told` what went wrong, by the first node that says so, once for each reason, `ready` how many nodes of how many are ready.
+/// Like [`until_ready`], with callbacks for the progress: `told` gets each failure once per reason, from the first node that reports it; `ready`
+/// gets the
+/// number of ready nodes and of all.
 ///
 /// # Errors
-/// As [`until_ready`].
+/// As for [`until_ready`].
 pub(super) async fn follow(
     client: &Client,
     app: &AppName,
@@ -99,7 +101,7 @@ fn late(app: &AppName, within: DurationMs, waiting: &[&NodeProgress], all: usize
             "no node lives that could serve {app}; none appeared within {within}"
         ));
     }
-    // Many nodes have one reason, and it may be long.
+    // Group nodes by reason: many nodes may have the same one, and it may be long.
     let mut list: Vec<(String, &NodeId, usize)> = Vec::new();
     for node in waiting {
         let seen = node.observed.as_ref();
@@ -124,10 +126,10 @@ fn late(app: &AppName, within: DurationMs, waiting: &[&NodeProgress], all: usize
     ))
 }
 
-/// Waits until no living node has the app any more.
+/// Waits until no live node has the app any more.
 ///
 /// # Errors
-/// When the controller cannot be asked, or the time is over.
+/// When the controller cannot be reached, or on a timeout.
 pub(super) async fn until_gone(
     client: &Client,
     app: &AppName,

@@ -1,4 +1,4 @@
-//! `fdn workflow`: workflows judged, deployed and shown.
+//! `fdn workflow`: validates, deploys and shows workflows.
 
 use std::io::Read;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::output::{Format, Report, indented, table};
 /// Runs the command.
 ///
 /// # Errors
-/// When the file cannot be read, the workflow is refused, or the controller cannot be asked.
+/// When the file cannot be read, the workflow is rejected, or the controller cannot be reached.
 pub async fn run(
     command: &WorkflowCommand,
     env: &Environment,
@@ -76,7 +76,7 @@ async fn show(
     console.report(args.output.output, &Shown(&detail))
 }
 
-/// The text of a workflow, no more than a controller takes.
+/// Reads a workflow, limited to the size that a controller accepts.
 fn read(path: &Path) -> Result<String, CliError> {
     let failed = |reason: String| CliError::File {
         path: path.to_owned(),
@@ -97,7 +97,7 @@ fn read(path: &Path) -> Result<String, CliError> {
     Ok(text)
 }
 
-/// A workflow as a page.
+/// A workflow in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Shown<'a>(pub &'a WorkflowDetail);

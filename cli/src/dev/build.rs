@@ -1,4 +1,4 @@
-//! One run of a function's own build, with what it wrote.
+//! Runs the build of a function and captures its output.
 
 use std::io;
 use std::path::Path;
@@ -12,45 +12,45 @@ use tokio::process::{Child, Command};
 use tokio::time::{interval_at, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// How many bytes of what a build writes are kept: the first ones, because the first error is the one that counts.
+/// The most bytes of output that are kept: the first ones, because the first error matters most.
 const OUTPUT_MAX: usize = 1 << 20;
-/// How many bytes at the end of what it wrote are kept while it runs, at least.
+/// The least number of bytes that are kept of the end of the output while the build runs.
 const TAIL: usize = 4 << 10;
-/// How many lines of them are told.
+/// The number of its last lines that are reported.
 const TAIL_LINES: usize = 3;
-/// How long what it wrote is read when the build itself has ended.
+/// How long the output is still read after the build has ended.
 const LINGER: Duration = Duration::from_millis(500);
-/// How often is looked whether all processes have ended that were asked to.
+/// How often to check whether all terminated processes have ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A build.
+/// The parameters of a build.
 #[derive(Clone, Debug)]
 pub struct Build<'a> {
-    /// What `sh` runs.
+    /// The command, run by `sh`.
     pub command: &'a str,
-    /// Where.
+    /// The working folder.
     pub folder: &'a Path,
-    /// Whether it is to write in colours.
+    /// Whether the build should write in colours.
     pub colors: bool,
-    /// How often is told that it still runs.
+    /// How often it is reported that the build still runs.
     pub still: Duration,
-    /// How long its processes have to end when they are asked to, before they are killed.
+    /// How long its processes may take to end after SIGTERM, before they are killed.
     pub grace: Duration,
 }
 
-/// How a build ended.
+/// The result of a build.
 #[derive(Clone, Debug)]
 pub struct Built {
-    /// Why it failed, if it did: `exit status: 1`.
+    /// Why it failed: `exit status: 1`; `None` if it succeeded.
     pub failed: Option<String>,
-    /// What it wrote to standard output and standard error, in the order in which it came.
+    /// Its standard output and standard error, in the order of arrival.
     pub output: String,
-    /// How long it took.
+    /// The duration.
     pub took: Duration,
 }
 
 impl<'a> Build<'a> {
-    /// With the times of `fdn dev`.
+    /// A build with the times of `fdn dev`.
     #[must_use]
     pub const fn new(command: &'a str, folder: &'a Path, colors: bool) -> Self {
         Self {
@@ -62,8 +62,9 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Runs it, and ends it with all that it started when `stop` says so. Dropping the future kills them. `tell` hears now and then that it
-    /// still runs, with the last lines that it wrote.
+    /// Runs the build, and terminates it with everything that it started when `stop` is cancelled. Dropping the future kills it. `tell` is called
+    /// now
+    /// and then while it runs, with its last lines of output.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -91,10 +92,10 @@ impl<'a> Build<'a> {
             }
         };
         if !read {
-            // Longer than this only a process that the build left behind keeps the pipes.
+            // After that, only a process that the build left behind keeps the pipes open.
             drop(timeout(LINGER, &mut reading).await);
         }
-        // What it left behind in its group goes on: a build may start a daemon of its tools.
+        // Processes left behind in its group keep running: a build may start a daemon of its tools.
         group.ended();
         Ok(Built {
             failed: (!status.success()).then(|| status.to_string()),
@@ -113,7 +114,7 @@ impl<'a> Build<'a> {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        // Names of functions tell where a trap was; a template's build strips them for size.
+        // Function names show where a trap occurred; a template's build strips them to save space.
         if std::env::var_os("CARGO_PROFILE_RELEASE_STRIP").is_none() {
             shell.env("CARGO_PROFILE_RELEASE_STRIP", "none");
         }
@@ -127,7 +128,7 @@ impl<'a> Build<'a> {
     }
 }
 
-/// What a build wrote: how it began, and how it goes on.
+/// The captured output of a build: its beginning, and its current end.
 #[derive(Debug, Default)]
 struct Output(Mutex<Written>);
 
@@ -155,7 +156,7 @@ impl Output {
         }
     }
 
-    /// The last lines, each on one of its own after a colon; nothing without any.
+    /// The last lines, each on a new line after a colon; empty if there are none.
     fn last_lines(&self) -> String {
         let written = self.lock();
         let text = String::from_utf8_lossy(&written.last);
@@ -180,20 +181,20 @@ impl Output {
 async fn collect(pipe: Option<impl AsyncRead + Unpin>, output: &Output) {
     let Some(mut pipe) = pipe else { return };
     let mut piece = vec![0; 8 << 10];
-    // A pipe that breaks has no more to say.
+    // A broken pipe ends the output.
     while let Ok(length @ 1..) = pipe.read(&mut piece).await {
         output.add(&piece[..length]);
     }
 }
 
-/// The processes of a build, killed when this is dropped.
+/// The process group of a build, killed on drop.
 struct Group(Option<Pid>);
 
 impl Group {
-    /// Asks all to end, and kills those that do not.
+    /// Terminates all processes, and kills those that do not end.
     async fn end(&self, child: &mut Child, grace: Duration) -> io::Result<ExitStatus> {
         self.signal(Signal::TERM);
-        // One that was stopped hears nothing before it goes on.
+        // A stopped process must continue before it receives the signal.
         self.signal(Signal::CONT);
         let gone = timeout(grace, async {
             let status = child.wait().await;
@@ -251,7 +252,7 @@ mod tests {
         let stat = format!("/proc/{}/stat", pid.trim());
         wait::until("the process to end", async || {
             match std::fs::read_to_string(&stat) {
-                // Nobody may have asked yet how it ended.
+                // A zombie has ended, even if it was not reaped yet.
                 Ok(stat) if !stat.contains(") Z ") => Err(stat),
                 _ => Ok(()),
             }
@@ -259,7 +260,7 @@ mod tests {
         .await;
     }
 
-    /// Starts a build that writes the id of a process into `pid`, waits for that, and ends the build. The id, and how it ended.
+    /// Starts a build that writes the id of a process into `pid`, waits for that, and terminates the build. Returns the id and the result.
     async fn ended(command: &'static str, grace: Duration) -> (String, Built) {
         let folder = tempfile::tempdir().expect("folder");
         let file = folder.path().join("pid");
@@ -283,7 +284,7 @@ mod tests {
         let command = "trap 'echo tidied; exit 9' TERM; echo $$ >pid.new; mv pid.new pid; while :; do sleep 0.02; done";
         let (pid, built) = ended(command, Duration::from_secs(60)).await;
         assert_eq!(built.failed.as_deref(), Some("exit status: 9"));
-        // The shell may tell what became of what it ran, too.
+        // The shell may also report the end of its child process.
         assert!(built.output.contains("tidied\n"), "{}", built.output);
         gone(&pid).await;
     }
@@ -295,7 +296,7 @@ mod tests {
         let (pid, built) = ended(deaf, Duration::from_millis(100)).await;
         assert!(built.failed.is_some_and(|why| why.contains("signal: 9")));
         gone(&pid).await;
-        // One that was stopped is ended before its time is over.
+        // A stopped process is terminated before the grace period is over.
         let stopped = "echo $$ >pid.new; mv pid.new pid; kill -STOP $$";
         let (pid, built) = ended(stopped, Duration::from_secs(60)).await;
         assert!(built.failed.is_some_and(|why| why.contains("signal: 15")));

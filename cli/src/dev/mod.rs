@@ -1,4 +1,4 @@
-//! What a change of a function's folder leads to, as `fdn dev` does it: a state machine without a clock and without files.
+//! The reaction of `fdn dev` to changes in a function's folder: a state machine without a clock and without file access.
 //!
 //! ```text
 //!            Touched            Quiet            Read, other sources
@@ -7,9 +7,9 @@
 //!                                                                          └────────────────────────┘
 //! ```
 //!
-//! Sources are compared by what is in them, so that a build that writes the same files again, or an editor that saves without a change,
-//! leads to nothing. What changes while something is built or deployed is built after it, unless builds change their own sources again and
-//! again. [`watch`] watches folders, [`sources`] reads one, [`build`] runs a build.
+//! Sources are compared by content, so that a build that writes the same files again, or an editor that saves without a change,
+//! has no effect. A change during a build or a deployment is built afterwards, unless builds repeatedly change their own sources.
+//! [`watch`] watches folders, [`sources`] reads one, [`build`] runs a build.
 
 pub mod build;
 pub mod sources;
@@ -19,54 +19,54 @@ use std::time::Duration;
 
 use fdn_core::Digest;
 
-/// How long it must be quiet after a change before the folder is read: editors write a file in several steps.
+/// How long no change may occur before the folder is read: editors write a file in several steps.
 pub const PAUSE: Duration = Duration::from_millis(100);
-/// After this long the folder is read although changes go on.
+/// After this long, the folder is read even if changes continue.
 pub const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// How long after a reading that failed the folder is read again: whoever made it unreadable may have taken the watch along.
+/// When to read the folder again after a failure: whatever made it unreadable may also have removed the watch.
 pub const RETRY: Duration = Duration::from_secs(2);
-/// So often in a row the sources may change during their own build before nothing is built.
+/// How many times in a row the sources may change during their own build before it is not built again.
 pub const FED_MAX: u32 = 3;
 
-/// Something that happened. Times count from any one point.
+/// An event. Times are relative to an arbitrary point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The command began.
+    /// The command started.
     Started,
     /// Something in the folder changed.
     Touched(Duration),
     /// The time of [`Action::Wake`] has come.
     Quiet,
-    /// What is in the folder now.
+    /// The digest of the folder's content.
     Read(Digest),
     /// The folder could not be read, at this time.
     Unread(Duration),
-    /// The build ended, well or not, at this time.
+    /// The build ended at this time; true if it succeeded.
     Built(bool, Duration),
-    /// The deploy ended, well or not.
+    /// The deployment ended; true if it succeeded.
     Deployed(bool),
     /// The user ends the command.
     Stopped,
 }
 
-/// Something to do.
+/// An action to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Say [`Event::Quiet`] at this time, and not at an earlier one that was asked for.
+    /// Send [`Event::Quiet`] at this time, replacing an earlier request.
     Wake(Duration),
     /// Read the folder.
     Read,
     /// Run the build.
     Build,
-    /// Build nothing, and tell which files changed during their own build too often.
+    /// Do not build, and report the files that changed too often during their own build.
     Hold,
-    /// Deploy what was built.
+    /// Deploy the result of the build.
     Deploy,
-    /// End.
+    /// End the command.
     End,
 }
 
-/// What is being done.
+/// The current activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
     #[default]
@@ -76,30 +76,30 @@ enum Phase {
     Ended,
 }
 
-/// Where `fdn dev` stands.
+/// The state of `fdn dev`.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     phase: Phase,
-    /// What was built last, or is built now.
+    /// The sources of the last or current build.
     sources: Option<Digest>,
-    /// What the sources have become meanwhile, and whether that happened while they were built.
+    /// The sources that were read since, and whether they changed during the build.
     next: Option<(Digest, bool)>,
-    /// What was built last is not deployed.
+    /// Whether the result of the last build is not deployed.
     undeployed: bool,
-    /// When the first of the changes came that were not read yet.
+    /// When the first change occurred that was not read yet.
     touched: Option<Duration>,
     /// Until when a change counts as one during the build.
     build_until: Option<Duration>,
-    /// What was read last began to change while it was built.
+    /// Whether the sources that were read last changed during the build.
     during_build: bool,
-    /// How often in a row sources changed during their own build.
+    /// How many times in a row the sources changed during their own build.
     fed: u32,
-    /// The sources of the last build did.
+    /// Whether the sources of the last build did.
     fed_now: bool,
 }
 
 impl Machine {
-    /// Takes an event and says what is to be done.
+    /// Handles an event and returns the action to be taken.
     pub fn apply(&mut self, event: Event) -> Option<Action> {
         if self.phase == Phase::Ended {
             return None;
@@ -119,7 +119,7 @@ impl Machine {
             Event::Read(sources) => self.read(sources),
             Event::Unread(now) => Some(Action::Wake(now + RETRY)),
             Event::Built(ok, now) => {
-                // Its last change is told a moment later.
+                // The notification of its last change arrives a little later.
                 self.build_until = Some(now + PAUSE / 2);
                 if !ok {
                     return self.rest();
@@ -147,7 +147,7 @@ impl Machine {
         if changed {
             return Some(self.build(sources, self.during_build));
         }
-        // Whoever saves a file again after the network was away means that.
+        // Saving a file again after a failed deployment is a request to retry.
         self.undeployed.then(|| {
             self.phase = Phase::Deploying;
             Action::Deploy
@@ -164,7 +164,7 @@ impl Machine {
         if during_build {
             self.fed_now = true;
             if self.fed + 1 >= FED_MAX {
-                // What was built stays the measure: whoever saves again means it.
+                // The sources of the last build are kept for comparison: saving again is a request to build.
                 return Action::Hold;
             }
             self.fed += 1;
@@ -175,7 +175,7 @@ impl Machine {
         self.phase = Phase::Building;
         self.build_until = Some(Duration::MAX);
         self.sources = Some(sources);
-        // What could not be deployed is no longer what the sources say.
+        // An undeployed result is outdated now.
         self.undeployed = false;
         Action::Build
     }
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(wake, Some(Action::Wake(at + PAUSE)), "counted anew");
     }
 
-    /// What a machine does when the sources become these during a build that ends at `end`.
+    /// The action of a machine when the sources change to these during a build that ends at `end`.
     fn fed(machine: &mut Machine, sources: u8, end: Duration) -> Option<Action> {
         let events = [
             Event::Touched(end),
@@ -335,12 +335,12 @@ mod tests {
         assert_eq!(fed(&mut machine, 2, ms(1_000)), build);
         assert_eq!(fed(&mut machine, 3, ms(2_000)), build);
         assert_eq!(fed(&mut machine, 4, ms(3_000)), Some(Action::Hold), "third");
-        // A change while nothing is built is somebody's request, also back to what was held; but the build has not become another one.
+        // A change while nothing is built is a request by the user, even if it restores the previous content; but the count stays.
         machine.apply(Event::Touched(ms(9_000)));
         machine.apply(Event::Quiet);
         assert_eq!(machine.apply(Event::Read(digest(4))), build);
         assert_eq!(fed(&mut machine, 5, ms(10_000)), Some(Action::Hold));
-        // Once a build left its sources alone, counting begins anew.
+        // After a build that did not change its own sources, the count starts again.
         for (n, at) in [(6, 20_000), (7, 30_000)] {
             machine.apply(Event::Touched(ms(at)));
             machine.apply(Event::Quiet);
@@ -382,7 +382,7 @@ mod tests {
     }
 
     proptest! {
-        /// A shell that does what it is told, in any order of changes and ends: one thing at a time, and the last sources are built.
+        /// A shell that executes the actions, with any order of changes and results: one activity at a time, and the last sources are built.
         #[test]
         fn one_thing_is_done_at_a_time_and_the_last_sources_are_built(steps in prop::collection::vec((0u8..5, 0u8..4, any::<bool>()), 1..60)) {
             let mut machine = Machine::default();

@@ -1,6 +1,7 @@
-//! What is in a function's folder: digests of its sources, and the folders in which they lie.
+//! Reads a function's folder: the digests of its sources, and the folders that they are in.
 //!
-//! Left out is what a build makes or fetches: what `.gitignore` names, hidden files and folders, `target`, `node_modules`, `__pycache__`, and components.
+//! Build results and downloads are excluded: files ignored by `.gitignore`, hidden files and folders, `target`, `node_modules`, `__pycache__`, and
+//! components.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,26 +13,26 @@ use fdn_core::Digest;
 use fdn_core::digest::DigestBuilder;
 use ignore::{DirEntry, WalkBuilder};
 
-/// How many files and folders are watched at most.
+/// The most files and folders.
 const ENTRIES_MAX: usize = 10_000;
-/// Up to this size in bytes a file is compared by what is in it, a larger one by its size and time.
+/// Files up to this size in bytes are compared by content, larger ones by size and modification time.
 const READ_MAX: u64 = 4 << 20;
-/// Folders that no function's source lies in.
+/// Folders that never contain sources.
 const OUTPUTS: [&str; 3] = ["target", "node_modules", "__pycache__"];
 
 /// The sources of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sources {
-    /// What is in them, all together.
+    /// The digest of all of them.
     pub digest: Digest,
-    /// What is in each, by its path in the function's folder.
+    /// The digest of each file, by its path in the function's folder.
     pub files: BTreeMap<PathBuf, Digest>,
-    /// The folders in which they lie, the function's own first.
+    /// The folders that contain them, starting with the function's folder.
     pub folders: Vec<PathBuf>,
 }
 
 impl Sources {
-    /// The files that are not the same in both.
+    /// The files that differ between the two.
     #[must_use]
     pub fn unlike<'a>(&'a self, other: &'a Self) -> Vec<&'a Path> {
         let mine = self.files.iter();
@@ -48,7 +49,7 @@ impl Sources {
 /// Reads a folder. Blocks.
 ///
 /// # Errors
-/// When it cannot be read or holds too much.
+/// When it cannot be read or contains too much.
 pub fn read(folder: &Path) -> io::Result<Sources> {
     let mut files = BTreeMap::new();
     let mut folders = Vec::new();
@@ -68,7 +69,7 @@ pub fn read(folder: &Path) -> io::Result<Sources> {
             )));
         }
         match entry {
-            // The function's folder may be a link to one.
+            // The function's folder may be a symbolic link.
             Ok(entry) if entry.depth() == 0 || is_folder(&entry) => folders.push(entry.into_path()),
             Ok(entry) => {
                 let path = entry.path();
@@ -77,7 +78,7 @@ pub fn read(folder: &Path) -> io::Result<Sources> {
                     files.insert(name.to_owned(), digest);
                 }
             }
-            // A file that went while the folder was read: its end is the next change.
+            // A file that disappeared while the folder was read: its removal is the next change.
             Err(error) if folders.is_empty() => return Err(io::Error::other(error)),
             Err(_) => {}
         }
@@ -94,7 +95,7 @@ pub fn read(folder: &Path) -> io::Result<Sources> {
     })
 }
 
-/// Adds bytes that are not taken for a part of what comes before or after them.
+/// Adds length-prefixed bytes, so that adjacent parts cannot be confused.
 fn part(digest: &mut DigestBuilder, bytes: &[u8]) {
     digest.update(&(bytes.len() as u64).to_le_bytes());
     digest.update(bytes);
@@ -113,7 +114,7 @@ fn is_output(entry: &DirEntry) -> bool {
     }
 }
 
-/// What is in a file. What cannot be read counts as what is not there.
+/// The digest of a file. Unreadable content counts as empty; `None` if the file does not exist.
 fn digest_of(path: &Path) -> Option<Digest> {
     let metadata = path.metadata().ok()?;
     if metadata.is_file() && metadata.len() <= READ_MAX {

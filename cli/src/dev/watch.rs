@@ -1,4 +1,4 @@
-//! The watch over the folders of a function. It tells that something changed, not what: the folder is read whole then.
+//! Watches the folders of a function. It reports that something changed, but not what: the folder is then read completely.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use notify::event::{ModifyKind, RenameMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 
-/// Folders that are watched, each for itself.
+/// Watches on folders, not recursive.
 #[derive(Debug)]
 pub struct Watch {
     watcher: RecommendedWatcher,
     watched: Arc<Watched>,
 }
 
-/// What is watched as far as is known: the system forgets a folder that is removed or moved away.
+/// The folders believed to be watched: the system drops the watch of a folder that is removed or moved away.
 #[derive(Debug, Default)]
 struct Watched(Mutex<BTreeSet<PathBuf>>);
 
@@ -24,7 +24,7 @@ impl Watched {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets a folder, with those in it.
+    /// Forgets a folder and the folders in it.
     fn forget(&self, gone: &Path) {
         let mut watched = self.lock();
         if watched.contains(gone) {
@@ -34,19 +34,19 @@ impl Watched {
 }
 
 impl Watch {
-    /// A watch over nothing yet, and what is told when something changed.
+    /// Creates a watch without folders. Returns it with the receiver of change notifications.
     ///
     /// # Errors
-    /// When the system has no watch for us.
+    /// When the system provides no watch.
     pub fn new() -> notify::Result<(Self, mpsc::Receiver<()>)> {
-        // One message says as much as many.
+        // One pending message is enough.
         let (tell, touched) = mpsc::channel(1);
         let watched = Arc::new(Watched::default());
         let known = Arc::clone(&watched);
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
             if let Ok(event) = &event {
                 match event.kind {
-                    // Reading a file is an event as well, and reading is what a change leads to.
+                    // Reading a file is an event as well, but changes result in reading, so it must be ignored.
                     EventKind::Access(_) => return,
                     EventKind::Remove(_)
                     | EventKind::Modify(ModifyKind::Name(RenameMode::From)) => {
@@ -60,25 +60,26 @@ impl Watch {
         Ok((Self { watcher, watched }, touched))
     }
 
-    /// Watches exactly these folders, each anew: one that was removed and made again is another one. Returns whether one was not watched
-    /// before: what happened in it meanwhile nobody told.
+    /// Watches exactly these folders, registering each again: one that was removed and recreated is a different one. Returns whether any was not
+    /// watched
+    /// before, so that changes in it may have been missed.
     ///
     /// # Errors
-    /// With the first folder that cannot be watched; the others are.
+    /// The first folder that cannot be watched; the others are watched.
     pub fn set(&mut self, folders: &[PathBuf]) -> Result<bool, (PathBuf, notify::Error)> {
         let wanted: BTreeSet<&PathBuf> = folders.iter().collect();
         let before = self.watched.lock().clone();
         for gone in before.iter().filter(|folder| !wanted.contains(folder)) {
-            // It may be gone from the disk as well.
+            // The folder may no longer exist.
             drop(self.watcher.unwatch(gone));
             self.watched.lock().remove(gone);
         }
         let (mut new, mut failed) = (false, None);
         for folder in folders {
-            // Nothing is locked meanwhile: the watcher tells of changes before it takes a folder.
+            // The lock must not be held here: the watcher reports changes before it accepts a folder.
             match self.watcher.watch(folder, RecursiveMode::NonRecursive) {
                 Ok(()) => new |= self.watched.lock().insert(folder.clone()),
-                // It went meanwhile, which its parent tells.
+                // It disappeared in the meantime, which the watch on its parent reports.
                 Err(_) if !folder.exists() => {}
                 Err(error) => {
                     failed.get_or_insert((folder.clone(), error));

@@ -1,4 +1,4 @@
-//! The arguments of `fdn up`. Their defaults are the network that the documentation talks about.
+//! The arguments of `fdn up`. Their defaults are the network used in the documentation.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ pub struct UpArgs {
 pub struct RegionArg {
     /// The region, and the name of its cluster.
     pub name: RegionName,
-    /// Where it is.
+    /// Its location.
     pub location: GeoPoint,
 }
 

@@ -1,20 +1,20 @@
-//! The block that `fdn up` prints when the network is ready: what is where, and what to type next.
+//! The text that `fdn up` prints when the network is ready: addresses, and what to type next.
 
 use super::engine::Engine;
 use super::plan::Plan;
 
-/// What the block says besides the plan.
+/// The content of the text.
 #[derive(Clone, Debug)]
 pub struct Banner<'a> {
-    /// What was started.
+    /// The plan of the network.
     pub plan: &'a Plan,
-    /// What runs container images, if anything does.
+    /// The engine that runs container images, if there is one.
     pub engine: Option<&'a Engine>,
-    /// Who can log in.
+    /// The name of the first user.
     pub admin: &'a str,
-    /// The password, at the first start only.
+    /// The first user's password, at the first start only.
     pub password: Option<&'a str>,
-    /// Where the password stands, for all later starts.
+    /// The file of the password, for all later starts.
     pub password_file: &'a str,
 }
 

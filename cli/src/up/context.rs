@@ -1,7 +1,7 @@
-//! The command line's context for the embedded network, so that `fdn deploy` works right after `fdn up` without a login.
+//! The command line's context for the embedded network, so that `fdn deploy` works after `fdn up` without a login.
 //!
-//! A context that `fdn up` did not write is somebody's own and is left alone, and the current context is only changed if there is
-//! none: with a production network current, `fdn deploy` must go on to mean that one.
+//! A context that `fdn up` did not write belongs to the user and is not changed, and the current context is only set if there is
+//! none: if it is a production network, `fdn deploy` must continue to use that.
 
 use std::path::Path;
 
@@ -15,29 +15,29 @@ use crate::config::{ConfigStore, Context, check_name};
 use crate::error::CliError;
 use crate::target::Target;
 
-/// What became of the context.
+/// The result of writing the context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// It is the current one.
+    /// It is the current context.
     Current,
-    /// It was written; another one is current.
+    /// It was written, but another one is current.
     Beside {
-        /// The current one.
+        /// The current context.
         current: String,
     },
-    /// A context of this name belongs to somebody else.
+    /// A context of this name exists that `fdn up` did not write.
     Foreign,
     /// It could not be written, or there is no token because the password was changed since the first start.
     Failed {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// The URL at which the embedded controller is reached from this machine.
+/// The URL of the embedded controller, from this machine.
 ///
 /// # Errors
-/// Never in practice: every address makes a URL.
+/// Never in practice: every address results in a URL.
 pub fn controller_url(plan: &Plan) -> Result<Url, CliError> {
     let mut address = plan.listen;
     if address.ip().is_unspecified() {
@@ -51,10 +51,10 @@ pub fn controller_url(plan: &Plan) -> Result<Url, CliError> {
     crate::target::parse_controller(&format!("http://{address}"))
 }
 
-/// A token that the controller takes: the saved one, or a new one for the password in the data directory.
+/// A token that the controller accepts: the saved one, or a new one obtained with the password in the data directory.
 ///
 /// # Errors
-/// When the controller takes neither.
+/// When the controller accepts neither.
 pub async fn token(
     saved: Option<Secret>,
     controller: &Url,

@@ -1,4 +1,4 @@
-//! The Docker engine of this machine, if one answers: then the nodes of `fdn up` run container images as well.
+//! Finds the Docker engine of this machine, if it runs: then the nodes of `fdn up` also run container images.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,28 +9,28 @@ use tokio::time::timeout;
 
 use crate::environment::Environment;
 
-/// Where the engine of a machine listens unless `DOCKER_HOST` says otherwise.
+/// The default socket of the engine, unless `DOCKER_HOST` is set.
 const SOCKET: &str = "/var/run/docker.sock";
 /// How long an engine may take to answer before the network starts without it.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// HTTP/1.0: the answer ends with the connection.
+/// In HTTP/1.0 the answer ends with the connection.
 const PING: &[u8] = b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n";
-/// Longer than the head of any answer to a ping.
+/// An upper bound for the head of the answer to a ping, in bytes.
 const ANSWER: u64 = 4096;
-/// `CAP_SYS_ADMIN`, by which containers are reached that have no network (capabilities(7)).
+/// The number of `CAP_SYS_ADMIN`, which is needed to reach containers without a network (capabilities(7)).
 const SYS_ADMIN: u32 = 21;
 
-/// An engine that answers.
+/// A running engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Engine {
-    /// Its socket.
+    /// The path of its socket.
     pub socket: PathBuf,
-    /// Whether this process may reach into containers that have no network; otherwise they get a bridge.
+    /// Whether this process may enter containers without a network; otherwise they get a bridge network.
     pub isolates: bool,
 }
 
-/// Looks for the engine that `docker` would talk to. One that is reached by anything but a socket of this machine is left alone: calls go to
-/// containers from here.
+/// Finds the engine that `docker` would use. One that is not reached by a socket on this machine is ignored: calls go from here directly to the
+/// containers.
 pub async fn find(env: &Environment) -> Option<Engine> {
     let socket = socket(env.get("DOCKER_HOST"))?;
     let answers = timeout(PATIENCE, ping(&socket)).await;
@@ -52,7 +52,7 @@ fn socket(host: Option<&str>) -> Option<PathBuf> {
     Some(PathBuf::from(path)).filter(|path| path.is_absolute())
 }
 
-/// Whether what listens there is an engine.
+/// Whether a Docker engine listens on the socket.
 async fn ping(socket: &Path) -> std::io::Result<bool> {
     let mut stream = UnixStream::connect(socket).await?;
     stream.write_all(PING).await?;

@@ -1,5 +1,5 @@
-//! Letting DNS and nodes into the network, as machines of any network are: by a join token and a certificate signing request. Those that
-//! joined at an earlier start stay what they are.
+//! Lets DNS and nodes join the network as machines of any network do: with a join token and a certificate signing request. Machines that
+//! joined at an earlier start keep their identity.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -25,10 +25,10 @@ use super::plan::{NodePlan, Plan};
 use super::settings::Layout;
 use crate::error::CliError;
 
-/// For how long a token of this start is good.
+/// The lifetime of a join token.
 const TOKEN_TTL: DurationMs = DurationMs::from_secs(600);
 
-/// Lets in whoever has no identity that counts.
+/// Lets all machines join that have no valid identity.
 pub(super) async fn machines(
     controller: &Controller,
     plan: &Plan,
@@ -65,12 +65,12 @@ pub(super) async fn machines(
         let joined = fdn_dns::member::join(&args, dns, now()).await;
         joined.map_err(|e| failed("DNS, which cannot join", &e))?;
     }
-    // It is good for a while; nobody needs it any more.
+    // The token would stay valid for a while, but is no longer needed.
     drop(std::fs::remove_file(layout.join_token()));
     Ok(())
 }
 
-/// Whether there is an identity that counts for a while, for a machine at this address: it has not ended, and the controller knows it as it is.
+/// Whether a machine at this address has a valid identity: it does not expire soon, and the controller knows it unchanged.
 async fn has_joined(
     controller: &Controller,
     data: &Path,
@@ -93,7 +93,8 @@ async fn has_joined(
         }))
 }
 
-/// Waits until the name of a node that was never let in is free: a release before this one left its last status behind, and for a while such a node may be alive.
+/// Waits until the name of a node that never joined is free: an earlier release left its last status behind, and for a while such a node may be
+/// alive.
 async fn settled(controller: &Controller, node: &NodeId) -> Result<(), CliError> {
     let mut connection = controller.state().store.read().await.map_err(unread)?;
     let enrolment = enrolment_get(&mut connection, node).await.map_err(unread)?;
@@ -106,7 +107,7 @@ async fn settled(controller: &Controller, node: &NodeId) -> Result<(), CliError>
     Ok(())
 }
 
-/// How long a status that was heard at `seen` still says that a node may be alive.
+/// How long a status received at `seen` still means that the node may be alive.
 fn free_in(seen: Option<Timestamp>, now: Timestamp) -> Duration {
     let lifetime = STATUS_LIFETIME.as_duration();
     let left = seen.map(|seen| lifetime.saturating_sub(now.since(seen)));
@@ -124,13 +125,13 @@ async fn cluster(controller: &Controller, node: &NodePlan) -> Result<(), CliErro
         location: Some(node.location),
     };
     match fleet::create(controller.state(), &Actor::network(), &request, now()).await {
-        // Another node of it came first.
+        // Another node of the cluster created it.
         Ok(_) | Err(fdn_controller::Error::Conflict(_)) => Ok(()),
         Err(error) => Err(failed("the clusters", &error)),
     }
 }
 
-/// Leaves a token for one machine where joining looks for it.
+/// Writes a token for one machine to where joining reads it.
 async fn token(
     controller: &Controller,
     cluster: &ClusterId,

@@ -1,4 +1,4 @@
-//! The data directory and the lock on it: two networks on one directory would destroy each other's state.
+//! The data directory and its lock: two networks in one directory would destroy each other's state.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -10,7 +10,7 @@ use fdn_core::ErrorCode;
 use crate::environment::Environment;
 use crate::error::CliError;
 
-/// A data directory that is ours until this is dropped.
+/// A data directory that is locked until this is dropped.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
@@ -18,10 +18,10 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Opens the directory named, else the one of the environment; makes it, for its owner alone, if it is not there.
+    /// Opens the named directory, or else that of the environment; creates it, accessible to its owner only, if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be used, or another process holds it.
+    /// When it cannot be used, or another process has locked it.
     pub fn open(named: Option<&Path>, env: &Environment) -> Result<Self, CliError> {
         let path = match named {
             Some(path) => path.to_owned(),
@@ -42,7 +42,7 @@ impl DataDir {
             .mode(0o700)
             .create(&path)
             .map_err(|e| failed(&path, e.to_string()))?;
-        // Absolute, because it is written into the context and into settings.
+        // Absolute, because it is written to the context and to settings.
         let path = path
             .canonicalize()
             .map_err(|e| failed(&path, e.to_string()))?;
@@ -68,13 +68,13 @@ impl DataDir {
         Ok(Self { path, _lock: lock })
     }
 
-    /// The directory.
+    /// The path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A file or folder in it.
+    /// The path of a file or folder in it.
     #[must_use]
     pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.path.join(name)

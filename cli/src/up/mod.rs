@@ -1,9 +1,9 @@
-//! `fdn up`: the whole network in this process, on embedded defaults, with nothing to install.
+//! `fdn up`: the whole network in this process, with embedded defaults and nothing to install.
 //!
-//! In order: [`plan`] works out what listens where; [`lock`] takes the data directory; [`preflight`] looks whether all ports are free;
-//! [`engine`] whether container images can be run; [`network`] starts the controller, lets DNS and nodes join it (`join`), and starts them: each has its
-//! identity and its connection over loopback, as in production; [`ready`] waits until they know each other; [`context`] lets
-//! the other commands use the network; [`banner`] says what is where. Then it runs until SIGTERM or Ctrl-C.
+//! In order: [`plan`] determines the addresses; [`lock`] locks the data directory; [`preflight`] checks that all ports are free;
+//! [`engine`] checks whether container images can be run; [`network`] starts the controller, lets DNS and nodes join it (`join`), and starts them:
+//! each has its own identity and its connection over loopback, as in production; [`ready`] waits until they know each other; [`context`] lets
+//! the other commands use the network; [`banner`] prints the addresses. Then it runs until SIGTERM or Ctrl-C.
 
 pub mod args;
 pub mod banner;
@@ -40,9 +40,9 @@ use crate::environment::Environment;
 use crate::error::CliError;
 use crate::progress;
 
-/// How long stopping may take before the process ends anyway.
+/// How long stopping may take before the process exits anyway.
 const STOP: Duration = Duration::from_secs(10);
-/// More open files than this are of no use to one process here.
+/// The most open files that are useful to this process.
 const OPEN_FILES: u64 = 1 << 20;
 
 /// Runs the command until a signal ends it.
@@ -51,7 +51,7 @@ const OPEN_FILES: u64 = 1 << 20;
 /// When the network cannot start.
 pub async fn run(args: &UpArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
     let began = Instant::now();
-    // What the parts log would drown the block that people look for; warnings still show.
+    // Info messages of the components would hide the banner; warnings are still shown.
     fdn_service::logs::init(&LogSettings {
         format: LogFormat::Text,
         filter: "warn".to_owned(),
@@ -94,12 +94,12 @@ pub async fn run(args: &UpArgs, env: &Environment, console: &mut Console) -> Res
     ended.map(drop)
 }
 
-/// The place of the context in the configuration.
+/// The context in the configuration.
 struct Slot {
     name: String,
-    /// `None`: there is no place for a configuration.
+    /// `None` if there is no folder for a configuration.
     store: Option<ConfigStore>,
-    /// Whether the context is free or was written by an earlier `fdn up`.
+    /// Whether the context is new or was written by an earlier `fdn up`.
     writable: bool,
 }
 
@@ -117,20 +117,20 @@ impl Slot {
         })
     }
 
-    /// The token of the context; somebody else's is not even read.
+    /// The token of the context; that of a context of the user is not even read.
     fn saved_token(&self) -> Option<Secret> {
         let store = self.store.as_ref().filter(|_| self.writable)?;
         secret::read(&store.token_file(&self.name)).ok()
     }
 }
 
-/// What is known once the network is ready.
+/// The results of waiting for the network.
 struct Announced {
     context: Written,
     missing: Vec<String>,
 }
 
-/// Waits until the network is ready and lets the other commands use it.
+/// Waits until the network is ready, and writes the context for the other commands.
 async fn announce(
     plan: &Plan,
     slot: &Slot,
@@ -156,7 +156,7 @@ async fn announce(
     Ok(Announced { context, missing })
 }
 
-/// Prints the block.
+/// Prints the banner.
 fn print(
     plan: &Plan,
     layout: &Layout,
@@ -183,7 +183,7 @@ fn print(
     )
 }
 
-/// Tells what is not as one would expect.
+/// Prints notes about anything unexpected.
 fn tell(plan: &Plan, name: &str, announced: &Announced, env: &Environment, console: &mut Console) {
     for missing in &announced.missing {
         console.note(&format!("note: {missing}"));
@@ -208,7 +208,7 @@ fn tell(plan: &Plan, name: &str, announced: &Announced, env: &Environment, conso
     }
 }
 
-/// The folder of this program, if the shell would not find it by its name.
+/// The folder of this program, if the shell would not find the program by its name.
 fn folder_off_path(env: &Environment) -> Option<String> {
     let program = std::env::current_exe().ok()?.canonicalize().ok()?;
     let folder = program.parent()?.to_owned();
@@ -221,7 +221,7 @@ fn folder_off_path(env: &Environment) -> Option<String> {
     (!found).then(|| folder.display().to_string())
 }
 
-/// Stops the network; a second signal, or too long a wait, ends the wait.
+/// Stops the network; a second signal, or a timeout, ends the wait.
 async fn stop(network: Network, console: &mut Console) {
     tokio::select! {
         () = network.stop() => console.note("stopped"),
@@ -230,12 +230,12 @@ async fn stop(network: Network, console: &mut Console) {
     }
 }
 
-/// Hundreds of connections and files are open at once; the shell's limit is often 1024.
+/// Raises the limit of open files: hundreds are open at once, and the default limit is often 1024.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.unwrap_or(OPEN_FILES).min(OPEN_FILES);
     if limit.current.is_some_and(|current| current < wanted) {
-        // If it cannot be raised, the old limit holds, and fdn doctor says so.
+        // If it cannot be raised, the old limit stays, and fdn doctor reports it.
         let _ = setrlimit(
             Resource::Nofile,
             Rlimit {

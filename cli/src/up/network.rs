@@ -1,4 +1,4 @@
-//! The embedded network as a whole: started part by part, stopped in the opposite order.
+//! The embedded network as a whole: its components are started one by one, and stopped in reverse order.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use super::plan::Plan;
 use super::settings::{self, Layout};
 use crate::error::CliError;
 
-/// Between the controller and itself: a queue this long means that it hangs.
+/// The limits of the embedded broker, which only the controller uses: a queue this long means that it hangs.
 const BROKER: Limits = Limits {
     queue: 20_000,
     dead_letters: 1_000,
 };
 
-/// Everything that runs.
+/// All running components.
 pub struct Network {
     controller: Controller,
     dns: Dns,
@@ -41,10 +41,10 @@ impl fmt::Debug for Network {
 }
 
 impl Network {
-    /// Starts all parts; all listen when this returns.
+    /// Starts all components; all listen when this returns.
     ///
     /// # Errors
-    /// When one cannot start; those that have are stopped.
+    /// When one cannot start; those already started are stopped.
     pub async fn start(
         plan: &Plan,
         layout: &Layout,
@@ -79,7 +79,7 @@ impl Network {
         let dns = settings::dns(plan, layout, edge);
         join::machines(controller, plan, layout, url, &dns).await?;
         let dns = Dns::start(dns, None).await.map_err(|e| failed("DNS", &e))?;
-        // One engine for all nodes: they compile each component once.
+        // One shared engine for all nodes, so that each component is compiled once.
         let machine = Machine::new(&fdn_edge_agent::Settings::default().runtime)
             .map_err(|e| failed("the nodes", &e))?;
         let starts = plan.nodes.iter().map(|node| {
@@ -103,10 +103,10 @@ impl Network {
         }
     }
 
-    /// Stops all parts: gateways let running calls end, states are written.
+    /// Stops all components: gateways finish running calls, and states are written.
     ///
-    /// The controller before the nodes: it would take their end for an outage and begin to plan around it. Nor is its end an outage to them and to DNS, which
-    /// hang up before.
+    /// The controller is stopped before the nodes: otherwise it would take their end for an outage and plan around it. Nodes and DNS
+    /// disconnect before that, so that they do not take the controller's end for an outage.
     pub async fn stop(self) {
         self.agents.iter().for_each(Agent::disconnect);
         self.dns.stop().await;
@@ -115,13 +115,13 @@ impl Network {
     }
 }
 
-/// An error of a part, with its causes.
+/// The error of a component, with its causes.
 pub(super) fn failed(part: &'static str, error: &(dyn Coded + 'static)) -> CliError {
     let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(source) = cause {
         let text = source.to_string();
-        // Some errors repeat their cause in their own text.
+        // Some errors already contain their cause in their text.
         if !message.ends_with(&text) {
             message.push_str(&format!(": {text}"));
         }

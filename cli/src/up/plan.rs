@@ -1,4 +1,4 @@
-//! What `fdn up` will start, and where: worked out before anything is touched.
+//! Determines what `fdn up` starts, and on which addresses, before anything is changed.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -8,7 +8,7 @@ use fdn_core::{ClusterId, GeoPoint, HostName, NodeId, RegionName};
 use super::args::UpArgs;
 use crate::error::CliError;
 
-/// More than this many nodes do not fit into one process in a useful way.
+/// The most nodes that are useful in one process.
 const NODES_MAX: usize = 64;
 
 /// A node to start.
@@ -16,41 +16,41 @@ const NODES_MAX: usize = 64;
 pub struct NodePlan {
     /// Its name: region and number.
     pub node: NodeId,
-    /// Its cluster: one for each region, of the same name.
+    /// Its cluster: one per region, with the same name.
     pub cluster: ClusterId,
     /// Its region.
     pub region: RegionName,
-    /// Where it is.
+    /// Its location.
     pub location: GeoPoint,
-    /// Its gateway.
+    /// The address of its gateway.
     pub gateway: SocketAddr,
-    /// Its listener for operators.
+    /// The address of its admin listener.
     pub admin: SocketAddr,
 }
 
 /// Everything to start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// The zone.
+    /// The zone of the apps' host names.
     pub zone: HostName,
-    /// API and console.
+    /// The address of API and console.
     pub listen: SocketAddr,
-    /// DNS.
+    /// The address of DNS.
     pub dns: SocketAddr,
-    /// Health and metrics of DNS.
+    /// The address of health and metrics of DNS.
     pub dns_admin: SocketAddr,
     /// The port of all gateways.
     pub gateway_port: u16,
-    /// Nodes of each region.
+    /// The number of nodes per region.
     pub nodes_per_region: u8,
-    /// All nodes, region by region.
+    /// All nodes, grouped by region.
     pub nodes: Vec<NodePlan>,
 }
 
-/// An address that will be listened on.
+/// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// Where.
+    /// The address.
     pub address: SocketAddr,
     /// The flag that changes it.
     pub flag: &'static str,
@@ -59,10 +59,10 @@ pub struct Listener {
 }
 
 impl Plan {
-    /// Works out the plan.
+    /// Creates the plan.
     ///
     /// # Errors
-    /// When two regions have one name, there are too many nodes, or two listeners would have one address.
+    /// When two regions have the same name, there are too many nodes, or two listeners would have the same address.
     pub fn of(args: &UpArgs) -> Result<Self, CliError> {
         let count = args.regions.len() * usize::from(args.nodes);
         if count > NODES_MAX || args.regions.len() > 254 {
@@ -97,7 +97,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Every address that will be listened on, with its flag.
+    /// Every address to listen on, with its flag.
     #[must_use]
     pub fn listeners(&self) -> Vec<Listener> {
         let tcp = |address, flag| Listener {
@@ -120,7 +120,7 @@ impl Plan {
         all
     }
 
-    /// The first node of each region: what the block at the start names.
+    /// The first node of each region, for the banner.
     pub fn first_nodes(&self) -> impl Iterator<Item = &NodePlan> {
         self.nodes
             .iter()

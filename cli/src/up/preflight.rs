@@ -1,14 +1,14 @@
-//! Looks whether everything can be listened on before anything starts, so that a taken port is one sentence and not half a network.
+//! Checks that all addresses are available before anything starts, so that a taken port results in one message and not in half a network.
 
 use fdn_service::{ServiceError, listen};
 
 use super::plan::{Listener, Plan};
 use crate::error::CliError;
 
-/// Binds every address once and lets it go.
+/// Binds every address once and releases it.
 ///
 /// # Errors
-/// The first address that cannot be had, with the flag that changes it.
+/// The first address that is not available, with the flag that changes it.
 pub fn check(plan: &Plan) -> Result<(), CliError> {
     for listener in plan.listeners() {
         try_one(&listener).map_err(|e| explain(e, &listener))?;

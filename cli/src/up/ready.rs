@@ -1,4 +1,4 @@
-//! Waits until the parts of the network know each other: every node has told the controller how it is, DNS answers for the zone.
+//! Waits until the components know each other: every node has reported to the controller, and DNS answers for the zone.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::error::CliError;
 use crate::resolver::Resolver;
 use crate::target::Target;
 
-/// How long a slow machine may take; then the network is announced with what is missing.
+/// How long a slow machine may take; after that the network is announced with what is missing.
 const PATIENCE: Duration = Duration::from_secs(20);
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Waits. Returns what is still missing when patience ends, in words; nothing as a rule.
+/// Waits. Returns what is still missing at the deadline; usually nothing.
 ///
 /// # Errors
-/// When the HTTP client cannot be made.
+/// When the HTTP client cannot be created.
 pub async fn wait(
     plan: &Plan,
     controller: &Url,
@@ -58,7 +58,7 @@ async fn nodes(client: &Client, wanted: usize) -> Result<(), String> {
     }
 }
 
-/// Asks until the condition holds; the last reason if it does not in time.
+/// Polls until the condition holds; returns the last reason if the deadline passes.
 async fn until(
     deadline: Instant,
     condition: impl AsyncFn() -> Result<(), String>,

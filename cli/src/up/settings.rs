@@ -1,4 +1,4 @@
-//! The settings of each part of the embedded network: their own defaults, and what follows from the plan and the data directory.
+//! The settings of each component of the embedded network: their defaults, and what follows from the plan and the data directory.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ use super::engine::Engine;
 use super::plan::{NodePlan, Plan};
 use crate::error::CliError;
 
-/// The first user.
+/// The name of the first user.
 pub const ADMIN: &str = "admin";
-/// Digits of the digest of the data directory's path by which containers of this network are told from those of others.
+/// The number of digits of the path's digest that distinguish the containers of this network from those of others.
 const SCOPE: usize = 16;
-/// What a node has at least for functions, however many share the machine: room for a few.
+/// The least memory of a node for functions in MiB, however many nodes share the machine: enough for a few.
 const NODE_MEMORY_MIB: u64 = 256;
-/// Where clients with addresses of the documentation are said to be, so that the network can be tried from one machine (RFC 5737,
+/// The locations of clients with documentation addresses, so that the network can be tried from one machine (RFC 5737,
 /// RFC 3849): Paris, New York, Singapore.
 const CLIENTS: [(&str, f64, f64); 6] = [
     ("192.0.2.0/24", 48.86, 2.35),
@@ -32,7 +32,7 @@ const CLIENTS: [(&str, f64, f64); 6] = [
     ("2001:db8:3::/48", 1.35, 103.82),
 ];
 
-/// The files and folders of the network in its data directory.
+/// The paths of the network's files in its data directory.
 #[derive(Clone, Debug)]
 pub struct Layout {
     folder: PathBuf,
@@ -47,7 +47,7 @@ impl Layout {
         }
     }
 
-    /// The token that the network's processes show each other.
+    /// The token with which the network's processes authenticate to each other.
     #[must_use]
     pub fn network_token(&self) -> PathBuf {
         self.folder.join("network.token")
@@ -59,7 +59,7 @@ impl Layout {
         self.folder.join("network.key")
     }
 
-    /// The first user's password.
+    /// The file of the first user's password.
     #[must_use]
     pub fn admin_password(&self) -> PathBuf {
         self.folder.join("admin.password")
@@ -81,7 +81,7 @@ impl Layout {
         self.folder.join("dns")
     }
 
-    /// A token to join with, for as long as that takes.
+    /// A join token, while machines join.
     pub(super) fn join_token(&self) -> PathBuf {
         self.folder.join("join.token")
     }
@@ -90,7 +90,7 @@ impl Layout {
         self.folder.join("nodes").join(node.node.as_str())
     }
 
-    /// Makes the folders and, at the first start, token and key.
+    /// Creates the folders and, at the first start, the token and the key.
     ///
     /// # Errors
     /// When the data directory cannot be written.
@@ -111,7 +111,7 @@ impl Layout {
 /// The controller's settings.
 ///
 /// # Errors
-/// When the data directory's path cannot stand in the address of a database.
+/// When the data directory's path cannot be part of a database URL.
 pub fn controller(plan: &Plan, layout: &Layout) -> Result<fdn_controller::Settings, CliError> {
     let mut settings = fdn_controller::Settings {
         listen: plan.listen,
@@ -122,7 +122,7 @@ pub fn controller(plan: &Plan, layout: &Layout) -> Result<fdn_controller::Settin
     };
     settings.network.token_file = layout.network_token();
     settings.network.key_file = layout.network_key();
-    // Whatever is free: nobody but the parts of this process calls there.
+    // Any free port: only the components of this process connect to it.
     settings.edge.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     settings.database.url = sqlite_url(&layout.database())?;
     settings.artifacts.local = layout.artifacts();
@@ -142,7 +142,7 @@ pub fn controller(plan: &Plan, layout: &Layout) -> Result<fdn_controller::Settin
     Ok(settings)
 }
 
-/// A path as it stands in a URL: with spaces and the like escaped.
+/// A path in a database URL, with special characters escaped.
 fn sqlite_url(path: &Path) -> Result<String, CliError> {
     let file = Url::from_file_path(path).map_err(|()| CliError::File {
         path: path.to_owned(),
@@ -180,7 +180,7 @@ pub fn dns(plan: &Plan, layout: &Layout, edge: SocketAddr) -> fdn_dns::Settings 
     settings
 }
 
-/// The one controller there is. Nobody has to be spared when it begins anew.
+/// The settings for the only controller. Its restart needs no protection from reconnecting clients.
 fn centre(edge: SocketAddr) -> CentreSettings {
     CentreSettings {
         controllers: vec![edge.to_string()],
@@ -216,13 +216,13 @@ pub fn agent(
     settings.tls.ca = Some(identity.ca);
     settings.tls.certificate = Some(identity.certificate);
     settings.tls.key = Some(identity.key);
-    // Regions call each other's stages on this machine only; the port is whatever is free, and told to the others.
+    // Regions call each other's stages on this machine only; the port is any free one, and is reported to the others.
     settings.workflows.enabled = true;
     settings.workflows.listen = SocketAddr::new(node.gateway.ip(), 0);
-    // And are as far from each other as their places say, not as loopback is.
+    // The latency between regions follows from their locations, not from the loopback interface.
     settings.reports.links = 0;
     if node.gateway.ip().is_loopback() {
-        // Whoever reaches the network may use this machine anyway: functions are tried against what listens on it.
+        // Users of this network may use this machine anyway: functions are tested against services on it.
         let loopback = [
             (IpAddr::from(Ipv4Addr::LOCALHOST), 8),
             (IpAddr::from(Ipv6Addr::LOCALHOST), 128),
@@ -231,17 +231,17 @@ pub fn agent(
             .map(|(address, length)| ClientPrefix::new(address, length))
             .into();
     }
-    // All nodes share one machine's disk.
+    // All nodes share one disk.
     settings.cache.size = ByteSize::from_mib(1024);
-    // Six nodes of one machine must not each count its GPUs as theirs.
+    // Nodes on the same machine must not each report its GPUs as theirs.
     settings.devices.enabled = false;
-    // Nobody else learns of the drain: DNS stops at the same time. Running calls still end.
+    // There is no need to announce the drain: DNS stops at the same time. Running calls still finish.
     settings.stop.drain = DurationMs::from_millis(0);
     settings.stop.grace = DurationMs::from_secs(3);
     settings
 }
 
-/// Lets a node run container images on this machine's engine, as one of so many nodes that share both.
+/// Lets a node run container images on this machine's engine, as one of `nodes` nodes that share both.
 pub fn add_engine(
     settings: &mut fdn_edge_agent::Settings,
     engine: &Engine,
@@ -252,21 +252,21 @@ pub fn add_engine(
     docker.enabled = true;
     docker.socket.clone_from(&engine.socket);
     if !engine.isolates {
-        // Who starts this network on a machine deploys to it: these are the user's own functions.
+        // Whoever starts this network also deploys to it: these are the user's own functions.
         docker.network = ContainerNetwork::Bridge;
         docker.trusted = true;
     }
-    // Another network on this machine may have nodes of the same names.
+    // Another network on this machine may have nodes with the same names.
     let folder = layout.folder.as_os_str().as_encoded_bytes();
     docker.scope = Some(Digest::of(folder).hex()[..SCOPE].to_owned());
-    // Who has stopped the network expects nothing of it to run on, nor to lie about for each node of it.
+    // After the network is stopped, nothing of it should keep running; and no idle containers are kept ready per node.
     docker.outlive_agent = false;
     docker.ahead = 0;
-    // Containers are given their memory and keep it: no node may promise what another one has promised.
+    // Containers keep the memory that they are given: no node may promise memory that another one has promised.
     let all = settings.capacity.resolve().memory_mib.get();
     let nodes = u64::try_from(nodes).unwrap_or(u64::MAX).max(1);
     settings.capacity.memory = ByteSize::from_mib((all / nodes).max(NODE_MEMORY_MIB));
-    // The other nodes of a region share its engine, so asking them for room would win nothing: `peers` stays off.
+    // The other nodes of a region share the engine, so asking them for room would be useless: `peers` stays off.
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the commands about accounts print, as golden files, and what they send.
+//! The output of the commands about accounts, as golden files, and their requests.
 
 use clap::Parser as _;
 use fdn_cli::args::Cli;
@@ -152,7 +152,7 @@ fn lists_of_accounts_are_printed_as_reviewed() {
     check("tenant", &tenant);
 }
 
-/// A page of a list, with the link to the next one.
+/// A page of a list, with a link to the next one.
 fn page<T: serde::Serialize>(rows: &[T], next: Option<&str>) -> Reply {
     let mut headers = vec![("content-type", "application/json".to_owned())];
     if let Some(next) = next {
@@ -172,7 +172,7 @@ async fn lists_are_read_to_their_last_page() {
         ),
         "/v1/apps?tenant=shop&cursor=61" => page(&[sample::summary("b")], None),
         "/v1/tenants" => page(&tenants(), Some("/v1/tenants?cursor=00")),
-        // Pages that never end.
+        // Endless pages.
         "/v1/tenants?cursor=00" => page(&tenants(), Some("/v1/tenants?cursor=00")),
         other => Reply::problem(ErrorCode::NotFound, other),
     })
@@ -376,7 +376,7 @@ async fn whoever_was_invited_chooses_a_password_and_is_logged_in() {
         body,
         format!(r#"{{"token":"{token}","password":"correct horse","kind":"bearer"}}"#)
     );
-    // The invitation says whose it is.
+    // The invitation determines the user.
     let both = ["fdn", "login", "--invitation-file", "x", "--user", "eve"];
     assert!(Cli::try_parse_from(both).is_err());
 }

@@ -1,4 +1,4 @@
-//! `fdn bill`, `fdn price` and `fdn budget` against a fake controller: what they send, what they print, how they end.
+//! `fdn bill`, `fdn price` and `fdn budget` against a fake controller: their requests, output and exit codes.
 
 use fdn_cli::exit::Exit;
 use fdn_core::billing::{Line, Statement};

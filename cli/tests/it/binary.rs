@@ -1,4 +1,4 @@
-//! The program itself: exit codes, streams, signals that only a process has.
+//! The program itself: exit codes, streams, and signals, which need a process.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, UdpSocket};
@@ -147,14 +147,14 @@ fn a_reader_that_goes_away_is_no_error() {
     assert_eq!(err, "");
 }
 
-/// Flags of `fdn up` in tests: ports that are free at present, and nothing else of the machine.
+/// Flags of `fdn up` in tests: ports that are free now, and nothing else of the machine.
 pub(crate) fn free_ports() -> Vec<String> {
     let nodes: Vec<std::net::IpAddr> = (1..=3u8)
         .flat_map(|n| (1..=2u8).map(move |k| std::net::IpAddr::from([127, 0, n, k])))
         .collect();
     let local = || format!("127.0.0.1:{}", fdn_testkit::ports::local());
     vec![
-        // What tests see must not depend on what else the machine has.
+        // The results must not depend on what else runs on the machine.
         "--no-docker".to_owned(),
         format!("--listen={}", local()),
         format!("--dns={}", local()),

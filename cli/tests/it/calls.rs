@@ -1,4 +1,4 @@
-//! `fdn calls`: what it prints, as golden files, and what it asks for.
+//! `fdn calls`: its output, as golden files, and its requests.
 
 use clap::Parser;
 use fdn_cli::args::Cli;

@@ -1,4 +1,4 @@
-//! Commands against a fake controller: what they send, what they print, how they end.
+//! Commands against a fake controller: their requests, output and exit codes.
 
 use clap::Parser as _;
 use fdn_cli::args::Cli;
@@ -234,7 +234,7 @@ async fn text_records_are_set_added_and_removed() {
         let requests = fake.requests();
         let sent = &requests[index];
         assert_eq!(sent.method, method);
-        // A query without anything in it may leave its mark.
+        // An empty query may leave a question mark.
         assert_eq!(sent.path.trim_end_matches('?'), format!("{path}{query}"));
         assert_eq!(String::from_utf8_lossy(&sent.body), body);
     }
@@ -266,7 +266,7 @@ async fn delete_wants_a_yes_and_waits_until_the_nodes_have_let_go() {
         _ if before < 3 => Reply::json(&sample::nodes()),
         _ => {
             let mut nodes = sample::nodes();
-            // The lost node still has the app in its last words; it is not waited for.
+            // The lost node's last report still contains the app; it is not waited for.
             nodes[0].apps.clear();
             Reply::json(&nodes)
         }

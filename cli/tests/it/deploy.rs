@@ -15,7 +15,7 @@ async fn deploy_sends_manifest_secrets_and_component_and_waits_for_every_node() 
         if is(request, &Method::POST, "/v1/apps/hello/versions") {
             return Reply::json(&sample::deployed("hello"));
         }
-        // Not ready at first, then an older revision, then ready.
+        // First not ready, then at an older revision, then ready.
         match before {
             0..=2 => Reply::json(&sample::detail("hello")),
             3 => Reply::json(&sample::ready("hello", 8)),

@@ -33,7 +33,7 @@ async fn says(process: &Process, text: &str) {
     .await;
 }
 
-/// Ends it with a signal; the last line that it said.
+/// Stops it with a signal; returns its last line of output.
 async fn ended(process: &mut Process, signal: Signal) -> String {
     process.signal(signal).expect("sent");
     wait::until("fdn dev to end", async || match process.ended() {
@@ -105,7 +105,7 @@ async fn a_build_is_ended_with_the_command_and_what_it_started_too() {
         }
     })
     .await;
-    // The terminal went away.
+    // The terminal was closed.
     let last = ended(&mut dev, Signal::HUP).await;
     assert_eq!(last, "ended; nothing was deployed");
     assert_eq!(home.read("tidied"), "tidied\n");
@@ -129,7 +129,7 @@ async fn a_build_that_changes_its_own_sources_is_not_run_for_ever() {
     assert_eq!(home.read("builds").lines().count(), 3);
     let mut tries = 0;
     wait::until("another build", async || {
-        // A change right after a build may count as the build's.
+        // A change right after a build may be attributed to the build.
         tries += 1;
         home.file("f/.gitignore", format!("made.txt\n# {tries}\n"));
         let built = home.read("builds").lines().count();

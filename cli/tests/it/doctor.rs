@@ -1,4 +1,4 @@
-//! `fdn doctor`: what it finds, and how it ends.
+//! `fdn doctor`: its findings and exit codes.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! A whole network as a process: `fdn up`, deploy, invoke, explain, logs, rollback, delete, SIGTERM, and up again.
+//! A whole network in a process: `fdn up`, deploy, invoke, explain, logs, rollback, delete, SIGTERM, and up again.
 
 mod dev;
 mod images;
@@ -19,7 +19,7 @@ const STOP: Duration = Duration::from_secs(60);
 struct Network {
     home: Home,
     flags: Vec<String>,
-    /// `DOCKER_HOST`.
+    /// The value of `DOCKER_HOST`.
     docker: Option<String>,
     starts: u32,
 }
@@ -40,7 +40,7 @@ impl Network {
         }
     }
 
-    /// Starts `fdn up` and waits for its block.
+    /// Starts `fdn up` and waits for its banner.
     async fn up(&mut self) -> Process {
         self.starts += 1;
         let log = self
@@ -71,7 +71,7 @@ impl Network {
         process
     }
 
-    /// `fdn logs APP -f`, running.
+    /// Starts `fdn logs APP -f`.
     fn follow(&self, app: &str) -> Process {
         let log = self.home.folder.path().join("follow.log");
         Program::new(env!("CARGO_BIN_EXE_fdn"), ["logs", app, "-f"])
@@ -101,7 +101,7 @@ impl Network {
         }
     }
 
-    /// A command that must succeed; what it printed.
+    /// Runs a command that must succeed; returns its output.
     fn ok(&self, args: &[&str]) -> String {
         let ran = self.fdn(args);
         assert_eq!(ran.code, Some(0), "fdn {args:?}\n{}\n{}", ran.out, ran.err);
@@ -109,7 +109,7 @@ impl Network {
     }
 }
 
-/// The value after `key = "` in the text of the block or of a file.
+/// The password in the banner.
 fn password(log: &str) -> String {
     let rest = log
         .split_once("(admin / ")
@@ -146,7 +146,7 @@ async fn the_whole_life_of_an_app_on_an_embedded_network() {
     jobs(&network);
     let follower = network.follow("talking");
     let count = |process: &Process| process.log().matches("to stdout").count();
-    // Of a call and of a job.
+    // The lines of a call and of a job.
     wait::until("the past lines", async || {
         if count(&follower) == 2 {
             Ok(())
@@ -158,7 +158,7 @@ async fn the_whole_life_of_an_app_on_an_embedded_network() {
     two_on_one_directory(&network);
 
     invited(&network);
-    // The password that was printed is the right one.
+    // The printed password is correct.
     let file = network.home.file("password", &first_password);
     network.ok(&["login", "--context", "local", "--password-file", &file]);
     assert!(network.fdn(&["doctor"]).out.contains("6 of 6 alive"));
@@ -181,7 +181,7 @@ async fn the_whole_life_of_an_app_on_an_embedded_network() {
             .contains("again"),
         "what was deployed is served"
     );
-    // The follower has outlived the restart; the lines of before are not repeated.
+    // The log follower survives the restart, and does not repeat earlier lines.
     network.ok(&["invoke", "talking"]);
     wait::until("the new line", async || {
         if count(&follower) == 3 {
@@ -197,7 +197,7 @@ async fn the_whole_life_of_an_app_on_an_embedded_network() {
     stopped_quietly(&process);
 }
 
-/// That a network stops as it was told to is nothing to warn of: the parts that go do not miss each other.
+/// A regular stop of the network causes no warnings: its components do not report each other as lost.
 fn stopped_quietly(process: &Process) {
     let log = process.log();
     let (_, stop) = log.split_once(": stopping\n").expect("it was stopped");
@@ -207,7 +207,7 @@ fn stopped_quietly(process: &Process) {
     );
 }
 
-/// Somebody is invited, chooses a password by the link, and looks at what there is.
+/// A user is invited, chooses a password with the link, and looks around.
 fn invited(network: &Network) {
     let link = network.ok(&["user", "invite", "ann"]);
     let link = network.home.file("link", link);
@@ -225,7 +225,7 @@ fn invited(network: &Network) {
     assert!(again.err.contains("used already"), "{}", again.err);
 }
 
-/// A job runs on the embedded network as on any other; a schedule is kept.
+/// A job runs on the embedded network as on any other; a schedule is stored.
 fn jobs(network: &Network) {
     let submitted = ["job", "submit", "hello", "--data", "a job", "-o", "name"];
     let id = network.ok(&submitted).trim().to_owned();
@@ -293,7 +293,7 @@ fn deploy_and_call(network: &Network) {
     );
 }
 
-/// Declared files are compared, made so, change nothing the second time, and what is no longer declared is taken away.
+/// Declared files are compared and applied, cause no changes the second time, and what is no longer declared is deleted.
 fn applied(network: &Network) {
     let folder = tempfile::tempdir().expect("folder");
     let file = folder.path().join("tenant.yaml");
@@ -347,7 +347,7 @@ fn applied(network: &Network) {
     assert_eq!(plan.trim(), "ap-south");
 }
 
-/// What belongs to an app is declared with it: made with it, changed when it changes, and taken away when it is no longer declared.
+/// What belongs to an app is declared with it: created, changed and deleted with its declaration.
 fn parts_applied(network: &Network) {
     let folder = tempfile::tempdir().expect("folder");
     let write = |name: &str, text: &[u8]| {
@@ -398,7 +398,7 @@ fn parts_applied(network: &Network) {
     assert!(page.contains("~ another value, from the file "), "{page}");
     assert_eq!(names(&[]), ["secret/parts/KEY", "secret/parts/OTHER"]);
     assert_eq!(names(&["--dry-run"]), [""; 0]);
-    // The labels are those of the new version as well.
+    // The new version gets the labels as well.
     write("parts.wasm", &components::hello("parts, better"));
     assert_eq!(names(&[]), ["app/parts", "version-labels/parts"]);
     assert_eq!(names(&["--dry-run"]), [""; 0]);
@@ -428,7 +428,7 @@ fn parts_applied(network: &Network) {
     assert_eq!(names(&["--prune"]), ["app/parts"]);
 }
 
-/// Clients of the documentation's three networks are sent to three regions, and `explain` says the same as the call.
+/// Clients in the three documentation networks are sent to three regions, and `explain` agrees with the call.
 async fn explained_and_bound(network: &Network) {
     for (client, cluster) in [
         ("192.0.2.7", "eu-west"),
@@ -450,7 +450,7 @@ async fn explained_and_bound(network: &Network) {
             ran.err
         );
     }
-    // Having been asked for, they get bindings, which describe shows.
+    // After queries, these clients have bindings, which `describe` shows.
     wait::until("a binding for 203.0.113.0/24", async || {
         let page = network.ok(&["describe", "hello"]);
         if page.contains("203.0.113.0/24") {
@@ -500,7 +500,7 @@ async fn logged(network: &Network) {
         }
     })
     .await;
-    // Of a job its own lines only, one of each kind, though the app was called before.
+    // Of a job, only its own lines are shown, one of each kind, although the app was called before.
     let submitted = ["job", "submit", "talking", "--data", "x", "-o", "name"];
     let job = network.ok(&submitted).trim().to_owned();
     network.ok(&["job", "status", &job, "--wait", "--timeout", "120s"]);

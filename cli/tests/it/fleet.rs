@@ -1,4 +1,4 @@
-//! `fdn cluster` and `fdn node` against a fake controller: what they send, what they print, how they end.
+//! `fdn cluster` and `fdn node` against a fake controller: their requests, output and exit codes.
 
 use fdn_cli::exit::Exit;
 use fdn_core::ErrorCode;

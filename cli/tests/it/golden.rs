@@ -1,4 +1,4 @@
-//! Golden files: expected texts in `tests/golden/`, written anew by `UPDATE_GOLDEN=1`.
+//! Golden files: expected texts in `tests/golden/`, rewritten with `UPDATE_GOLDEN=1`.
 
 use std::path::Path;
 

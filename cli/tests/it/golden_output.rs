@@ -1,4 +1,4 @@
-//! What each command prints in each format, as golden files.
+//! The output of each command in each format, as golden files.
 
 use fdn_cli::args::SortBy;
 use fdn_cli::commands::bill::{Bill, Usage};

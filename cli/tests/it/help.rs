@@ -56,7 +56,7 @@ fn every_command_of_the_documentation_exists_and_the_other_way_round() {
 
 #[test]
 fn there_is_one_way_to_each_thing() {
-    // A verb means the same everywhere, and no two mean the same.
+    // A verb means the same everywhere, and no two verbs mean the same.
     const DOUBLES: [(&str, &str); 7] = [
         ("ls", "list"),
         ("get", "show"),
@@ -72,7 +72,7 @@ fn there_is_one_way_to_each_thing() {
     collect_names(&root, &mut found);
     for (path, name, aliases) in found {
         assert_eq!(aliases, 0, "{path} {name} has a second name");
-        // `fdn new` makes a folder on this machine; what the network makes is created.
+        // `fdn new` creates a folder on this machine; things in the network are made with `create`.
         if path == "fdn" && name == "new" {
             continue;
         }

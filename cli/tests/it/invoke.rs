@@ -1,4 +1,4 @@
-//! `fdn invoke` against a fake DNS server and a fake gateway, with no controller at all.
+//! `fdn invoke` against a fake DNS server and a fake gateway, without a controller.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

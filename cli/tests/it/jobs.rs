@@ -1,4 +1,4 @@
-//! `fdn job`: a script learns from the exit code how a job ended.
+//! `fdn job`: the exit code tells scripts how a job ended.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,7 +9,7 @@ use crate::support::{Fake, Home, Reply};
 
 const JOB: &str = "job_00000000000070008000000000000001";
 
-/// A controller whose one job stands first here and then there.
+/// A controller with one job, which has the first state at first and then the second.
 async fn with_job(states: [&'static str; 2]) -> (Fake, Home) {
     let asked = AtomicUsize::new(0);
     let fake = Fake::start(move |_, _| {

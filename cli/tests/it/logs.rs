@@ -1,4 +1,4 @@
-//! `fdn logs`: following through losses.
+//! `fdn logs`: following despite broken connections.
 
 use fdn_cli::exit::Exit;
 use fdn_core::api::{LogLine, LogStream};

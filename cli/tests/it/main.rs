@@ -1,5 +1,5 @@
 //! Tests of the command line from outside: help and output as golden files, commands against a fake controller, the program with its
-//! exit codes, and a whole network as a process.
+//! exit codes, and a whole network in a process.
 
 mod account;
 mod billing;

@@ -18,7 +18,7 @@ use hickory_proto::rr::{RData, Record, RecordType};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UdpSocket};
 
-/// What the server does with a question: `None` means silence. The number counts the questions by UDP from 0.
+/// The server's answer to a question; `None` means no answer. The number counts the questions over UDP from 0.
 type Answer = Arc<dyn Fn(&Message, u32, bool) -> Option<Message> + Send + Sync>;
 
 /// A DNS server on 127.0.0.1.
@@ -61,7 +61,7 @@ pub(crate) async fn serve(
     address
 }
 
-/// The answer with these addresses of the asked kind.
+/// The answer with those of these addresses that have the queried type.
 pub(crate) fn with_addresses(question: &Message, addresses: &[IpAddr]) -> Message {
     let mut reply = question.clone().into_response();
     let asked = question.queries[0].clone();
@@ -81,7 +81,7 @@ fn host() -> HostName {
     "hello.fn.test".parse().expect("host")
 }
 
-/// A resolver that a busy machine does not hurry.
+/// A resolver with a timeout long enough for a busy machine.
 fn patient(server: SocketAddr) -> Resolver {
     Resolver::new(server).with_timeout(fdn_testkit::wait::PATIENCE)
 }
@@ -114,7 +114,7 @@ async fn an_answer_by_udp_is_taken_with_ttl_and_scope() {
     assert_eq!((found.scope, found.by_tcp), (Some(20), false));
 }
 
-/// A server that does as those of the network: it tells a revision to those who ask, and says by its address whether one did.
+/// A server that behaves like those of the network: it reports a revision if requested, and its address shows whether it was.
 #[tokio::test]
 async fn the_revision_is_asked_for_where_it_is_wanted_and_read() {
     let server = serve(|question, _, _| {
@@ -310,7 +310,7 @@ async fn what_the_parent_is_to_hold_is_what_the_zone_says() {
 mod soak {
     use super::*;
 
-    /// Its clock is the resolver's own, so it says something only where the answers come within that time.
+    /// Uses the resolver's real timeout, so it is only meaningful if answers arrive within that time.
     #[tokio::test]
     async fn a_lost_packet_is_asked_for_again() {
         let server =

@@ -1,4 +1,4 @@
-//! A controller whose certificate is of a private authority: `--ca-file`, `FDN_CA_FILE`, and what `fdn login` keeps.
+//! A controller with a certificate of a private authority: `--ca-file`, `FDN_CA_FILE`, and what `fdn login` saves.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use fdn_service::secret;
 
 use crate::support::{Home, Ran};
 
-/// A controller with a certificate for 127.0.0.1, everything below the home's folder.
+/// A controller with a certificate for 127.0.0.1, with all files in the home directory.
 async fn start(home: &Home) -> (Controller, Authority) {
     let (settings, authority) = prepare(home);
     let broker = Arc::new(MemoryBroker::new(Limits::default()));
@@ -23,7 +23,7 @@ async fn start(home: &Home) -> (Controller, Authority) {
     (started.await.expect("started"), authority)
 }
 
-/// Its settings, and who signed its certificate.
+/// Its settings, and the authority that signed its certificate.
 fn prepare(home: &Home) -> (Settings, Authority) {
     let now = fdn_service::now();
     let end = Timestamp(now.get() + 86_400_000);
@@ -88,7 +88,7 @@ async fn a_private_authority_is_believed_where_it_is_named_and_kept_by_a_login()
     assert_eq!(ran.exit, Exit::Ok, "{}", ran.err);
     let kept = home.read(".config/fdn/config.toml");
     assert!(kept.contains(&format!("ca_file = \"{ca}\"")), "{kept}");
-    // Later commands need neither flag nor variable, and another login keeps it.
+    // Later commands need neither flag nor variable, and another login keeps the setting.
     for args in [&["list"][..], &login[..], &["list"][..]] {
         let ran = home.fdn(args).await;
         assert_eq!(ran.exit, Exit::Ok, "{args:?}: {}", ran.err);
@@ -107,7 +107,7 @@ async fn a_private_authority_is_believed_where_it_is_named_and_kept_by_a_login()
     assert_eq!(ran.exit, Exit::Ok, "{}", ran.err);
     home.set("FDN_CA_FILE", &broken);
     fails(&home.fdn(&["list"]).await, Exit::Usage, &["broken.pem"]);
-    // The web's authorities do not know it; what was kept stays where a login fails.
+    // The public authorities do not know the certificate; a failed login keeps the saved setting.
     home.set("FDN_CA_FILE", &ca);
     let webs = [&login[..], &["--no-ca-file"]].concat();
     fails(
@@ -123,7 +123,7 @@ async fn a_private_authority_is_believed_where_it_is_named_and_kept_by_a_login()
 async fn a_login_drops_the_authority_that_was_kept_if_that_is_said() {
     let home = Home::new();
     let (mut settings, authority) = prepare(&home);
-    // Nothing of it is checked, and who listens is known to no authority of the web.
+    // Use plain HTTP, so that no certificate is checked.
     settings.api.tls.certificates.clear();
     let broker = Arc::new(MemoryBroker::new(Limits::default()));
     let controller = Controller::start_with(settings, broker, Compiler::InProcess);
@@ -149,7 +149,7 @@ async fn a_login_drops_the_authority_that_was_kept_if_that_is_said() {
     controller.stop().await;
 }
 
-/// Where the login above kept its token, below the home.
+/// The file of the token saved by the login, in the home directory.
 fn token_of(controller: &Controller) -> String {
     let address = controller.address();
     format!(".config/fdn/tokens/{}-{}", address.ip(), address.port())

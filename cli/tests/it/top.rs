@@ -1,4 +1,4 @@
-//! `fdn top` on a terminal, which `script` of util-linux makes.
+//! `fdn top` on a terminal, which util-linux's `script` provides.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 
 use crate::support::{Fake, Home, Reply};
 
-/// A command on a terminal of its own; what it showed is in the file `screen`, and how the terminal was left in `after`.
+/// Starts the command on a new terminal; its output is in the file `screen`, and the final settings of the terminal in `after`.
 fn start(home: &Home, fake: &Fake) -> Child {
     let inner = "sh -c 'echo $$ >pid; exec \"$FDN\" top --interval 500ms </dev/null'; stty -a </dev/tty >after";
     let screen = std::fs::File::create(home.folder.path().join("screen")).expect("made");
@@ -31,7 +31,7 @@ fn start(home: &Home, fake: &Fake) -> Child {
         .expect("script starts")
 }
 
-/// A controller that has nothing, and does not answer any more once `silent` is set.
+/// An empty controller, which stops answering once `silent` is set.
 async fn controller(silent: &Arc<AtomicBool>) -> Fake {
     let silent = Arc::clone(silent);
     Fake::start(move |_, _| {
@@ -43,7 +43,7 @@ async fn controller(silent: &Arc<AtomicBool>) -> Fake {
     .await
 }
 
-/// Waits until the table is shown and the controller was asked again, without an answer.
+/// Waits until the table is shown and a further request is pending without an answer.
 async fn shown(home: &Home, fake: &Fake, silent: &AtomicBool) {
     wait::until("the first screen", async || {
         let screen = home.read("screen");
@@ -55,7 +55,7 @@ async fn shown(home: &Home, fake: &Fake, silent: &AtomicBool) {
     })
     .await;
     silent.store(true, Ordering::SeqCst);
-    // Of those that were asked before, one round may have been answered still.
+    // One round of earlier requests may still be answered.
     let before = fake.requests().len();
     wait::until("another round", async || {
         let asked = fake.requests().len();
@@ -68,7 +68,7 @@ async fn shown(home: &Home, fake: &Fake, silent: &AtomicBool) {
     .await;
 }
 
-/// Waits for the end; how the terminal was left.
+/// Waits for the end; returns the final settings of the terminal.
 async fn left(home: &Home, mut child: Child) -> String {
     wait::until("fdn top to end", async || match child.try_wait() {
         Ok(Some(_)) => Ok(()),

@@ -1,4 +1,4 @@
-//! `fdn trace`: what it prints, as golden files, and where it looks.
+//! `fdn trace`: its output, as golden files, and its requests.
 
 use fdn_cli::commands::trace::Traced;
 use fdn_cli::exit::Exit;
@@ -47,7 +47,7 @@ fn by(revision: u64) -> Routed {
     }
 }
 
-/// The cluster that a node's name begins with.
+/// The cluster in a node's name, before the last hyphen.
 fn cluster_of(node: &NodeId) -> Option<ClusterId> {
     let (cluster, _) = node.as_str().rsplit_once('-')?;
     Some(parse(cluster))
@@ -69,7 +69,7 @@ fn traced(calls: Vec<CallLine>, run: Option<RunInfo>, silent: &[&str]) -> CallTr
     join(chosen, beside)
 }
 
-/// A call that came to a cluster that its clients leave, and was handed on to the one that they are sent to.
+/// A call that arrived at a cluster that its clients are leaving, and was forwarded to the one that they are sent to now.
 fn handed_on() -> CallTrace {
     let routed = Routed {
         plan_use: PlanUse::Leaving,

@@ -1,30 +1,30 @@
-//! Who makes a change, as the audit log keeps it.
+//! The actor of a change, as recorded in the audit log.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use fdn_core::ApiTokenId;
 
-/// The name of what the network does by itself.
+/// The actor's name for what the network does by itself.
 const NETWORK: &str = "the network";
 
-/// Who makes a change, by what, and from where.
+/// Who makes a change, with which token, and from where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
-    /// A user, a node, a join token, or the network itself.
+    /// The name of a user, a node or a join token, or that of the network itself.
     pub name: String,
-    /// The API token that was used, if one was.
+    /// The API token that was used, if any.
     pub token: Option<ApiTokenId>,
     /// The client's address.
     pub address: Option<IpAddr>,
     /// The request's id.
     pub request: Option<String>,
-    /// The idempotency key of the request: it is marked as carried out together with the change.
+    /// The idempotency key of the request: it is marked as done in the same transaction as the change.
     pub idempotency: Option<String>,
 }
 
 impl Actor {
-    /// Somebody of this name, without a request.
+    /// An actor with this name, without a request.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl Actor {
         Self::named(NETWORK)
     }
 
-    /// The same request, made by somebody who became known only while it was handled.
+    /// The same request with another name, for an actor who was identified only while it was handled.
     #[must_use]
     pub fn known_as(&self, name: impl Into<String>) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Tokens that users make for their tools.
+//! API tokens, which users create for their tools.
 
 use fdn_core::account::{ApiTokenInfo, CreateApiToken, CreatedApiToken};
 use fdn_core::{ApiTokenId, Right, TenantId, Timestamp, UserName};
@@ -18,13 +18,13 @@ use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::in_transaction;
 use crate::store::revision::revision_lock;
 
-/// How long a token that ended is still listed: 30 days.
+/// How long a token is still listed after its end: 30 days.
 const REMEMBERED_MS: u64 = 30 * 86_400_000;
 
-/// Makes a token. `tenant` is the one in which alone it counts, checked already.
+/// Creates a token. `tenant` is the only one in which it is valid, if given; the caller of this function has checked it.
 ///
 /// # Errors
-/// When a bound is passed, a scope is none for tokens, or the store fails.
+/// When a limit is exceeded, a scope is not available to tokens, or the store fails.
 pub async fn create(
     state: &State,
     actor: &Actor,
@@ -52,7 +52,7 @@ pub async fn create(
         hash: token_hash(secret.expose()),
     };
     in_transaction!(state.store, tx => {
-        // Counting and adding are one step for all controllers.
+        // The lock makes counting and inserting one step across all controllers.
         revision_lock(&mut tx).await?;
         api_token_trim(&mut tx, Timestamp(now.get().saturating_sub(REMEMBERED_MS))).await?;
         if api_token_count(&mut tx, &person.name, now).await? >= most {
@@ -92,7 +92,7 @@ fn check(state: &State, wish: &CreateApiToken) -> Result<(), Error> {
     }
 }
 
-/// One's own tokens, newest first, after `after`.
+/// A person's own tokens, newest first, after `after`.
 ///
 /// # Errors
 /// When the store fails.
@@ -106,10 +106,10 @@ pub async fn list(
     Ok(rows.into_iter().map(|row| row.info).collect())
 }
 
-/// Takes one of one's own tokens back. One that was taken back before stays so.
+/// Revokes one of a person's own tokens. Revoking it again changes nothing.
 ///
 /// # Errors
-/// When there is none or the store fails.
+/// When there is no such token or the store fails.
 pub async fn revoke(
     state: &State,
     actor: &Actor,

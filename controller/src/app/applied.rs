@@ -1,5 +1,5 @@
-//! What was applied together from declared files (`fdn apply`): remembered by name, so that a later apply can take away what is no longer
-//! declared and leave alone what somebody else made.
+//! Applied sets: what was applied together from declared files (`fdn apply`), stored by name, so that a later apply can delete what is no longer
+//! declared and leave alone what others created.
 
 use fdn_core::applied::{AppliedSet, ITEMS_MAX, Item, SETS_MAX, SetName};
 use fdn_core::{TenantId, Timestamp};
@@ -14,7 +14,7 @@ use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::in_transaction;
 use crate::store::revision::revision_lock;
 
-/// A set; an empty one if nothing was applied under this name.
+/// Returns a set; an empty one if nothing was applied under this name.
 ///
 /// # Errors
 /// When the store fails.
@@ -23,10 +23,10 @@ pub async fn get(state: &State, tenant: TenantId, set: &SetName) -> Result<Appli
     Ok(found.unwrap_or_else(|| AppliedSet::empty(set.clone())))
 }
 
-/// Remembers what was applied. The same again changes nothing.
+/// Stores what was applied. Storing the same items again changes nothing.
 ///
 /// # Errors
-/// When there are too many items or sets, the set has changed, or the store fails.
+/// When there are too many items or sets, the set has been changed by somebody else, or the store fails.
 pub async fn put(
     state: &State,
     (tenant, actor): (TenantId, &Actor),
@@ -47,7 +47,7 @@ pub async fn put(
         applied_by: Some(actor.to_string()),
     };
     in_transaction!(state.store, tx => {
-        // Counting and adding are one step for all controllers.
+        // The lock makes counting and inserting one step across all controllers.
         revision_lock(&mut tx).await?;
         let before = applied_get(&mut tx, tenant, set).await?;
         let none = BTreeSet::new();

@@ -1,7 +1,7 @@
-//! The network's certificate authority: made at the first start, kept in the store with its key sealed, followed by the next one in time.
+//! The network's certificate authority: created at the first start, kept in the store with its key sealed, and replaced in time by its successor.
 //!
-//! A new authority is made known to all nodes first and signs only after `enrolment.authority_settle`, so that no node meets a certificate that it
-//! cannot check. The old one stays in the bundle until it ends, and with it end the last certificates it signed.
+//! A new authority is first announced to all nodes and signs only after `enrolment.authority_settle`, so that no node meets a certificate that it
+//! cannot verify. The old one stays in the bundle until it expires, and the last certificates it signed expire with it.
 
 use fdn_core::Timestamp;
 use fdn_core::enrol::{ControllerIdentity, IssuedCertificate, Machine, NodeAddresses};
@@ -26,10 +26,10 @@ use crate::store::outbox::outbox_push;
 use crate::store::revision::{revision_lock, revision_next};
 use crate::store::{StoreError, in_transaction};
 
-/// For how long tokens that ended are shown.
+/// How long expired join tokens are still shown: 7 days.
 const TOKENS_SHOWN_MS: u64 = 7 * 24 * 3_600_000;
 
-/// The authority that signs at `now`: the newest that all nodes have had the time to hear of, else the first of those that count.
+/// The authority that signs at `now`: the newest one that all nodes have had time to learn of, else the oldest one that has not expired.
 fn signer<'a>(
     rows: &'a [AuthorityRow],
     settings: &EnrolmentSettings,
@@ -43,7 +43,7 @@ fn signer<'a>(
     settled.or_else(|| counting.next())
 }
 
-/// Whether the next authority must be made: the newest could not let a certificate live out its life twice.
+/// Whether the next authority must be created: no present one is valid for two more lifetimes of a certificate and the settle time.
 fn is_due(rows: &[AuthorityRow], settings: &EnrolmentSettings, now: Timestamp) -> bool {
     let needed =
         settings.certificate_lifetime.as_millis() * 2 + settings.authority_settle.as_millis();
@@ -55,7 +55,7 @@ fn context(id: &str) -> String {
     format!("authority/{id}")
 }
 
-/// Makes an authority if one is due.
+/// Creates an authority if one is due.
 ///
 /// # Errors
 /// When the store fails or the operating system gives no randomness.
@@ -76,14 +76,14 @@ pub async fn ensure(state: &State, now: Timestamp) -> Result<(), Error> {
         expires_at,
     };
     let made: bool = in_transaction!(state.store, tx => {
-        // Another controller may have been faster: whoever holds the lock sees.
+        // Another controller may have been faster: look again under the lock.
         revision_lock(&mut tx).await?;
         let present = authority_list(&mut tx).await?;
         if !is_due(&present, settings, now) {
             return Ok(false);
         }
         authority_insert(&mut tx, &row).await?;
-        // Of the first one nodes hear when they join.
+        // Nodes learn of the first authority when they join.
         if !present.is_empty() {
             let revision = revision_next(&mut tx).await?;
             tell(state, &mut tx, revision, now).await?;
@@ -97,7 +97,7 @@ pub async fn ensure(state: &State, now: Timestamp) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes the next authority in time and forgets what has ended.
+/// Creates the next authority in time and deletes expired authorities, certificates and join tokens.
 ///
 /// # Errors
 /// When the store fails.
@@ -114,7 +114,7 @@ pub async fn keep(state: &State, now: Timestamp) -> Result<(), Error> {
     .map_err(Error::from)
 }
 
-/// What nodes are told of the network's machines.
+/// The desired state of the fleet as nodes get it: stage call statuses, cordoned nodes, revoked certificates, authorities and restored devices.
 ///
 /// # Errors
 /// When the store fails.
@@ -135,7 +135,7 @@ pub async fn fleet_desired(
     })
 }
 
-/// Puts that into the outbox.
+/// Puts the desired state of the fleet into the outbox.
 ///
 /// # Errors
 /// When the store fails.
@@ -149,7 +149,7 @@ pub async fn tell(
     outbox_push(connection, revision, Message::FleetDesired(fleet), now).await
 }
 
-/// The authority's signature of a text, which nodes check by the authorities that they know.
+/// The authority's signature of a text; nodes verify it with the authorities they know.
 ///
 /// # Errors
 /// When there is no authority or the store fails.
@@ -158,7 +158,7 @@ pub async fn sign(state: &State, text: &str, now: Timestamp) -> Result<String, E
     Ok(Signing::now(state, &rows, now)?.authority.sign(text)?)
 }
 
-/// Whether an authority that counts has signed a text.
+/// Whether a valid authority has signed a text.
 ///
 /// # Errors
 /// When the store fails.
@@ -183,7 +183,7 @@ fn bundle(rows: &[AuthorityRow], now: Timestamp) -> Vec<String> {
         .collect()
 }
 
-/// The authority that signs now, and from when until when what it signs counts.
+/// The authority that signs now, and the validity period of what it signs.
 struct Signing {
     authority: Authority,
     issued_at: Timestamp,
@@ -196,7 +196,7 @@ impl Signing {
         let row = signer(rows, settings, now)
             .ok_or_else(|| Error::Internal("there is no certificate authority".to_owned()))?;
         let sealed = state.key.open(&context(&row.id), &row.sealed_key)?;
-        // Certificates hold whole seconds.
+        // Certificates have whole seconds.
         let whole = |at: Timestamp| Timestamp(at.get() / 1000 * 1000);
         let end = later(now, settings.certificate_lifetime.as_millis());
         Ok(Self {
@@ -207,17 +207,17 @@ impl Signing {
     }
 }
 
-/// A certificate of this controller, and whom the network trusts. Its key is made here and lives in memory alone.
+/// A certificate of this controller, with the authorities that the network trusts. Its key is generated here and is kept in memory only.
 pub(crate) struct OwnCertificate {
     /// The certificate (PEM).
     pub(crate) certificate: String,
-    /// Its key (PEM).
+    /// The certificate's key (PEM).
     pub(crate) key: Secret,
-    /// The certificates (PEM) that machines are checked against.
+    /// The authorities' certificates (PEM) that machines are verified against.
     pub(crate) authorities: Vec<String>,
 }
 
-/// Makes a certificate by which machines at the edge know this controller.
+/// Issues a certificate by which machines at the edge recognize this controller.
 ///
 /// # Errors
 /// When there is no authority, or the store fails.
@@ -247,7 +247,7 @@ pub(crate) async fn own_certificate(
     })
 }
 
-/// Makes and keeps a certificate of a machine's key.
+/// Issues a certificate for a machine's key and stores it.
 ///
 /// # Errors
 /// When there is no authority or the store fails.
@@ -282,7 +282,7 @@ pub async fn issue(
         serial: issued.serial.clone(),
         node,
         public_key: key.to_text(),
-        // To the millisecond: the newest is the one that counts most.
+        // With milliseconds, unlike in the certificate itself: the newest row is found by this time.
         issued_at: now,
         expires_at,
         revoked_at: None,

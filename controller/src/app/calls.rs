@@ -1,4 +1,4 @@
-//! Single calls of an app, looked for on every living node and merged. Nothing of them is kept here.
+//! Single calls of an app, collected from every live node and merged. Controllers store none of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::edge::ask::Reached;
 use crate::state::{State, lock};
 use crate::store::billing::owner::owner_list;
 
-/// Nodes that are asked at the same time.
+/// The number of nodes that are asked at the same time.
 const AT_ONCE: usize = 32;
 /// The most bytes of one call in a node's answer.
 const LINE_MAX: usize = 2048;
@@ -23,7 +23,7 @@ const LINE_MAX: usize = 2048;
 /// The calls of a tenant's app, newest first.
 ///
 /// # Errors
-/// When there is no such app, there are too many readers, or the store fails.
+/// When there is no such app, there are too many searches at once, or the store fails.
 pub async fn calls(
     state: &Arc<State>,
     tenant: TenantId,
@@ -32,7 +32,7 @@ pub async fn calls(
 ) -> Result<CallList, Error> {
     let mut connection = state.store.read().await?;
     existing(&mut connection, tenant, app).await?;
-    // Calls of an app of the same name that was another tenant's are that one's.
+    // Earlier calls may be of an app of the same name that belonged to another tenant: they are not shown.
     let owned = owner_list(&mut connection, [app]).await?.since(app);
     drop(connection);
     let _search = state
@@ -77,7 +77,7 @@ async fn gather(state: &State, app: &AppName, query: &CallQuery) -> CallList {
     all
 }
 
-/// Adds a node's calls and keeps the newest.
+/// Adds a node's calls and keeps the newest `limit`.
 fn merge(all: &mut CallList, more: CallList, limit: usize) {
     all.calls.extend(more.calls);
     all.calls
@@ -86,7 +86,7 @@ fn merge(all: &mut CallList, more: CallList, limit: usize) {
     all.calls.truncate(limit);
 }
 
-/// What a node keeps; nothing if it cannot be asked.
+/// The calls that a node has recorded; `None` if it cannot be asked.
 async fn ask(state: &State, app: &AppName, query: &CallQuery, at: &Reached) -> Option<CallList> {
     let node = &at.node.node;
     let read = async {
@@ -108,7 +108,7 @@ async fn ask(state: &State, app: &AppName, query: &CallQuery, at: &Reached) -> O
             }
         }
         let mut list: CallList = serde_json::from_slice(&bytes).map_err(|e| e.to_string())?;
-        // A node speaks for itself and of what it was asked.
+        // A node may report only its own calls, of the app and time that were asked for.
         list.calls.retain(|call| {
             call.node == *node && call.app == *app && call.started_at >= query.since
         });

@@ -1,9 +1,9 @@
-//! The catalogue: ready functions that are deployed by name.
+//! The catalogue: ready-made functions that are deployed by name.
 //!
-//! Those whose components are in the repository are inside this program, so that it offers them wherever it runs. More can lie in a folder
-//! (`repository.catalogue`), which is read anew at every look: `catalogue.toml` says what each function does, `CHECKSUMS` what its
-//! component must be, byte by byte. A function without a checksum is not offered. What is deployed goes through every check that an upload
-//! goes through, the tenant's signature policy included.
+//! Those whose components are in the repository are compiled into this program, so that they are available wherever it runs. More can be in a
+//! folder (`repository.catalogue`), which is read anew for each request: `catalogue.toml` describes the functions, `CHECKSUMS` has the digests of
+//! their components. A function without a checksum is not offered. What is deployed from here passes every check of an upload, including the
+//! tenant's signature policy.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,12 +23,12 @@ use crate::Error;
 use crate::state::State;
 use crate::upload::signature::Signature;
 
-/// The largest of the catalogue's own files.
+/// The largest size of a text file of the catalogue, in bytes.
 const TEXT_MAX: u64 = 1 << 20;
-/// Entries of the catalogue's file that are read.
+/// The most entries of `catalogue.toml`.
 const ENTRIES_MAX: usize = 1000;
 
-/// A function inside this program: name, manifest, component.
+/// A function compiled into this program: name, manifest, component.
 type Inside = (&'static str, &'static str, &'static [u8]);
 
 macro_rules! inside {
@@ -44,7 +44,7 @@ macro_rules! inside {
 const INSIDE: &[Inside] = inside!("hello", "image", "sheet");
 const WORDS: &str = include_str!("../../../functions/catalogue.toml");
 
-/// What the catalogue's file says of a function.
+/// The description of a function in `catalogue.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Words {
@@ -59,16 +59,16 @@ struct Ready {
     component: Component,
 }
 
-/// Where a component is.
+/// Where the bytes of a component are.
 enum Component {
     Inside(&'static [u8]),
     File(PathBuf),
 }
 
-/// All functions, by name. One in the folder takes the place of one of its name inside the program.
+/// All functions, by name. One in the folder replaces one of the same name that is compiled in.
 ///
 /// # Errors
-/// When the folder's own files cannot be read.
+/// When the folder's text files cannot be read.
 pub async fn list(state: &State) -> Result<Vec<CatalogueEntry>, Error> {
     let all = all(state).await?;
     Ok(all.into_values().map(|ready| ready.entry).collect())
@@ -122,7 +122,7 @@ fn entry(name: FunctionName, words: Words, digest: Digest, size: u64) -> Catalog
     }
 }
 
-/// The functions of a folder. Blocking.
+/// Reads the functions of a folder. Blocking.
 fn in_folder(folder: &Path) -> Result<BTreeMap<FunctionName, Ready>, Error> {
     let words = words(&text(&folder.join("catalogue.toml"))?)?;
     let sums = checksums(&text(&folder.join("CHECKSUMS"))?);
@@ -156,7 +156,7 @@ fn text(path: &Path) -> Result<String, Error> {
     std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))
 }
 
-/// Digests by path, as `sha256sum` writes them; other lines are skipped.
+/// Digests by path, from the format of `sha256sum`; other lines are skipped.
 fn checksums(text: &str) -> BTreeMap<String, Digest> {
     let line = |line: &str| {
         let (digest, path) = line.split_once("  ")?;
@@ -168,7 +168,7 @@ fn checksums(text: &str) -> BTreeMap<String, Digest> {
 /// Deploys a function of the catalogue as an app.
 ///
 /// # Errors
-/// When there is no such function, it is not what its checksum says, or as deploying an upload.
+/// When there is no such function, its component does not match its checksum, or as for deploying an upload.
 pub async fn deploy_entry(
     state: Arc<State>,
     actor: Actor,
@@ -225,7 +225,7 @@ async fn read(name: &FunctionName, path: &Path, size: u64) -> Result<Vec<u8>, Er
     };
     let bytes = tokio::fs::read(path).await;
     let bytes = bytes.map_err(|e| damaged(format!("its component cannot be read: {e}")))?;
-    // It was looked at a moment ago; a file that grows is being written.
+    // The size was read a moment ago: if it differs, the file is just being written.
     if bytes.len() as u64 != size {
         return Err(damaged("its component is being changed".to_owned()).into());
     }
@@ -236,7 +236,7 @@ async fn read(name: &FunctionName, path: &Path, size: u64) -> Result<Vec<u8>, Er
 mod tests {
     use super::*;
 
-    /// The list that the build of the components wrote.
+    /// The list written by the build of the components.
     const ARTIFACTS: &str = include_str!("../../../functions/ARTIFACTS");
 
     #[test]

@@ -1,4 +1,4 @@
-//! Going back to an earlier version, and deleting.
+//! Rollback of an app to an earlier version, and its deletion.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use crate::store::in_transaction;
 use crate::store::revision::revision_next;
 use crate::store::version::{function_delete, version_get};
 
-/// The tag of an app: it changes with every deploy and rollback, and not when the planner moves the app.
+/// The ETag of an app: it changes with every deploy and rollback, but not when the planner moves the app.
 #[must_use]
 pub fn app_tag(version: VersionNumber, deployed_at: Timestamp) -> String {
     format!("\"{version}-{}\"", deployed_at.get())
 }
 
-/// Makes an earlier version current, for all calls: a split between versions ends. The one named, else the one that was current before. The version that is current already changes
-/// nothing, not even a split.
+/// Makes an earlier version current for all calls, which ends a split between versions: version `to`, or else the one that was current before. If
+/// that version is current already, nothing changes, not even a split.
 ///
 /// # Errors
 /// When there is no such app or version, or the store fails.
@@ -68,7 +68,7 @@ pub async fn rollback(
             ..old
         };
         app_upsert(&mut tx, &row).await?;
-        // Whoever goes back wants every call to go there.
+        // A rollback is meant for every call: end a split or staged rollout.
         rolled_back(&mut tx, tenant, app, version).await?;
         tell_nodes(&mut tx, &row, now).await?;
         audit_insert(&mut tx, &audit(actor, "rollback", &row, row.previous, Some(version), now)).await?;
@@ -82,8 +82,8 @@ pub async fn rollback(
     Ok(())
 }
 
-/// Deletes an app with its versions. Their numbers are never given again; their artifacts are collected after a time of grace. Once begun it goes on to its end, even if the caller no
-/// longer waits.
+/// Deletes an app with its versions. Version numbers are never reused; artifacts are collected after a grace time. Once begun, the deletion is
+/// completed even if the caller no longer waits.
 ///
 /// # Errors
 /// When there is no such app or the store fails.

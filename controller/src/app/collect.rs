@@ -1,5 +1,5 @@
-//! Removes artifacts that no version uses any more, some time after the last one went. One controller does so at a time, to save work; that
-//! several do it at once, or one stands still in the middle, harms nothing ([`crate::store::artifact`] says why).
+//! Garbage collection of artifacts that no version uses any more, after a grace time. One controller does so at a time, to save work; several at
+//! once, or one that stops in the middle, do no harm ([`crate::store::artifact`] explains why).
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::store::artifact::{
 };
 use crate::store::in_transaction;
 
-/// Rows read at a time.
+/// The number of rows read at a time.
 const PAGE: u32 = 100;
-/// Pages of one round: what is left waits for the next one.
+/// The most pages of one round; what is left waits for the next one.
 const PAGES: u32 = 100;
 
-/// Does rounds until `stop` is cancelled, while it is this controller's turn.
+/// Runs rounds until `stop` is cancelled, while this controller has the collector's lease.
 pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
     let mut timer = tokio::time::interval(state.settings.artifacts.collect_interval.as_duration());
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -44,10 +44,10 @@ pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
     }
 }
 
-/// One round: marks, then removes what is marked; how many objects were removed.
+/// Runs one round: marks, then removes what is marked. Returns the number of objects removed.
 ///
 /// # Errors
-/// When the metadata store fails; what was done until then stays.
+/// When the metadata store fails; what was done until then is kept.
 pub async fn round(state: &State, now: Timestamp) -> Result<u64, Error> {
     mark(state, now).await?;
     let removed = sweep(state).await?;
@@ -60,13 +60,13 @@ pub async fn round(state: &State, now: Timestamp) -> Result<u64, Error> {
     Ok(removed)
 }
 
-/// Marks what nobody has touched for the grace time and no version uses; how many.
+/// Marks artifacts that no version uses and nobody has touched for the grace time. Returns their number.
 ///
 /// # Errors
 /// When the metadata store fails.
 pub async fn mark(state: &State, now: Timestamp) -> Result<u64, Error> {
     let grace = state.settings.artifacts.grace.as_millis();
-    // The clock of whoever touched it may be ahead; a future touch is young.
+    // The clock of the controller that touched it may be ahead: a touch in the future counts as recent.
     let before = Timestamp(now.get().saturating_sub(grace));
     let mut marked = 0;
     for _ in 0..PAGES {
@@ -85,7 +85,7 @@ pub async fn mark(state: &State, now: Timestamp) -> Result<u64, Error> {
     Ok(marked)
 }
 
-/// Removes what is marked; how many objects. One that cannot be removed stays marked, and does not keep others from being removed.
+/// Removes marked objects. Returns their number. One that cannot be removed stays marked and does not keep others from being removed.
 ///
 /// # Errors
 /// When the metadata store fails.
@@ -115,11 +115,11 @@ pub async fn sweep(state: &State) -> Result<u64, Error> {
     Ok(removed)
 }
 
-/// Removes an object, and the machine code of its component unless that has been uploaded again.
+/// Deletes an object, and the machine code compiled from its component unless the component has been uploaded again.
 async fn delete(state: &State, object: &Object) -> Result<(), Error> {
     let live = artifact_find(&mut *state.store.read().await?, &object.digest).await?;
     if live.name.is_empty() || live == *object {
-        // Before the object, whose row leads here again if this fails.
+        // The machine code goes first: if that fails, the object's row makes the next round try again.
         state.artifacts.compiled_delete(object.digest).await?;
     }
     Ok(state.artifacts.delete(object).await?)

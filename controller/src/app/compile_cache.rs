@@ -1,8 +1,8 @@
-//! The compile cache between controllers and over restarts: packs are brought from the artifact store before a component is compiled, and what was
-//! made is signed and put there afterwards.
+//! The compile cache, shared between controllers and across restarts: packs are fetched from the artifact store before a component is compiled,
+//! and new ones are signed and stored there afterwards.
 //!
-//! A pack is signed when it was just made here, and used only if an authority of the network has signed it: whoever can write to the artifact store must not
-//! be able to run code on nodes. What goes wrong here costs time and nothing else, so it is only told.
+//! A pack is signed only when it was just made here, and is used only if an authority of the network has signed it: write access to the artifact
+//! store must not be enough to run code on nodes. A failure here costs only time, so it is logged and counted, nothing more.
 
 use std::time::Duration;
 
@@ -23,12 +23,12 @@ use crate::error::chain;
 use crate::state::State;
 use crate::upload::PackFolder;
 
-/// How long an upload waits for packs: what does not come in that time is compiled.
+/// The longest time an upload waits for packs; what has not arrived by then is compiled.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A use is written down again when the last one is older.
+/// The last use of a pack is updated only if the recorded one is older than this, in ms.
 const TOUCH_MS: u64 = 3_600_000;
 
-/// Brings what other controllers made, and drops what is no longer in the artifact store.
+/// Fetches packs made by other controllers, and drops local ones that are no longer in the artifact store.
 pub(super) async fn fetch(state: &State) {
     let Some(folder) = state.uploads.packs() else {
         return;
@@ -42,7 +42,7 @@ pub(super) async fn fetch(state: &State) {
     told(state, fetched.map_err(late).flatten());
 }
 
-/// Takes note of what a compilation found, and puts away what it made.
+/// Counts the cache hits and misses of a compilation, and stores the packs it made.
 pub(super) async fn keep(state: &State, found: Option<&CacheUse>) {
     let (Some(folder), Some(found)) = (state.uploads.packs(), found) else {
         return;
@@ -65,7 +65,7 @@ fn told(state: &State, outcome: Result<(), Error>) {
     }
 }
 
-/// Runs what waits for the disk where it may.
+/// Runs blocking disk work on a thread for it.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, CompileError> + Send + 'static,
 ) -> Result<T, Error> {
@@ -84,7 +84,7 @@ async fn fetch_missing(state: &State, folder: &PackFolder) -> Result<(), Error> 
             folder.cache.remove(&name);
         }
     }
-    // The last used first: if time runs out, those are worth most.
+    // The most recently used first: if time runs out, those are the most valuable.
     stored.sort_by_key(|pack| std::cmp::Reverse((pack.used, pack.name)));
     let limit = state.settings.artifacts.compile_cache.as_bytes();
     let mut size: u64 = made.iter().map(|(_, size)| size).sum();
@@ -106,7 +106,7 @@ async fn fetch_missing(state: &State, folder: &PackFolder) -> Result<(), Error> 
     Ok(())
 }
 
-/// Brings one pack, or says why it is not trusted.
+/// Fetches one pack; the inner error says why it is not trusted.
 async fn take(
     state: &State,
     folder: &PackFolder,
@@ -136,7 +136,7 @@ async fn take(
     Ok(Ok(()))
 }
 
-/// The head that a pack begins with, and what came after it in the same piece.
+/// The head at the beginning of a pack, and the bytes after it that arrived in the same chunk.
 async fn read_head(artifact: &mut Artifact) -> Result<Option<(PackHead, Vec<u8>)>, Error> {
     let mut read: Vec<u8> = Vec::new();
     loop {
@@ -152,7 +152,7 @@ async fn read_head(artifact: &mut Artifact) -> Result<Option<(PackHead, Vec<u8>)
     }
 }
 
-/// Writes the pack behind its head; whether it is what was signed.
+/// Writes the bytes after the head to a file. Returns whether they match the signed size and digest.
 async fn write(
     incoming: &IncomingPack,
     head: &PackHead,
@@ -211,7 +211,7 @@ async fn put_away(state: &State, folder: &PackFolder, found: &CacheUse) -> Resul
     shrink(state, folder, stored).await
 }
 
-/// Removes what is beyond the bound, of whatever engine: the last use that is longest ago first.
+/// Removes packs until the cache is within its limits, whatever their engine: the least recently used first.
 async fn shrink(
     state: &State,
     folder: &PackFolder,
@@ -219,7 +219,7 @@ async fn shrink(
 ) -> Result<(), Error> {
     let metrics = &state.metrics.packs;
     let limit = state.settings.artifacts.compile_cache.as_bytes();
-    // What is only a mark goes first.
+    // Mere marks, of size 0, go first.
     stored.sort_by_key(|pack| (pack.size > 0, pack.used, pack.name));
     let mut size: u64 = stored.iter().map(|pack| pack.size).sum();
     let mut count = stored.len();

@@ -1,8 +1,8 @@
-//! Machine code for the nodes: what was compiled to judge an upload is signed and kept, so that a network compiles a component once for each engine and
-//! not once on each node.
+//! Machine code for nodes: what was compiled to validate an upload is signed and stored, so that the network compiles a component once per
+//! engine, not once per node.
 //!
-//! It is signed when it was just compiled here, never when it is read: whoever can write to the artifact store must not be able to run code on
-//! nodes.
+//! Code is signed when it was just compiled here, never when it is read back: write access to the artifact store must not be enough to run code
+//! on nodes.
 
 use fdn_core::Digest;
 use fdn_core::compiled::CompiledHead;
@@ -14,7 +14,7 @@ use crate::error::chain;
 use crate::state::State;
 use crate::upload::Compiled;
 
-/// Keeps the machine code of a component. Without it nodes compile for themselves, so a failure is only told.
+/// Stores the machine code of a component. Without it nodes compile the component themselves, so a failure is only logged.
 pub(super) async fn keep(state: &State, component: Digest, compiled: &Compiled) {
     if let Err(error) = sign_and_put(state, component, compiled).await {
         state.metrics.artifacts.compiled_failures.inc();

@@ -1,4 +1,4 @@
-//! Deleting one version of an app that nothing refers to any more: for what should not lie about, and for room.
+//! Deletion of one version of an app that nothing refers to any more: to clean up, and to free space.
 
 use fdn_core::rollout::RolloutState;
 use fdn_core::{AppName, TenantId, VersionNumber};
@@ -18,10 +18,10 @@ use crate::store::traffic::traffic_get;
 use crate::store::version::{version_delete, version_get};
 use crate::store::workflow::workflow_list_using_version;
 
-/// Deletes a version. Its number is never given again; its artifact is collected after a time of grace, unless another version has the same.
+/// Deletes a version. Its number is never reused; its artifact is collected after a grace time, unless another version has the same one.
 ///
 /// # Errors
-/// When there is no such app or version, when it is current or something else refers to it, or when the store fails.
+/// When there is no such app or version, the version is current or referred to, or the store fails.
 pub async fn delete_version(
     state: &State,
     actor: &Actor,
@@ -32,7 +32,7 @@ pub async fn delete_version(
     let now = fdn_service::now();
     let function = app.clone().into();
     in_transaction!(state.store, tx => {
-        // Whoever changes what an app runs waits, on this controller and on others.
+        // Keeps other changes of what the app runs out, on this controller and on others.
         revision_lock(&mut tx).await?;
         let row = app_get(&mut tx, app).await?.filter(|row| row.tenant == tenant);
         let row = row.ok_or_else(|| Error::no_app(app))?;
@@ -52,7 +52,7 @@ pub async fn delete_version(
     Ok(())
 }
 
-/// Refuses with what stands against it, and what to do about that.
+/// Fails if something refers to the version; the error says what, and what to do about it.
 async fn check_unused(
     connection: &mut AnyConnection,
     app: &AppRow,

@@ -1,11 +1,11 @@
-//! Deploying: a component becomes a new version of a function, and that version the current one of its app.
+//! Deployment: a component becomes a new version of a function, and that version becomes the current one of its app.
 //!
-//! The component is judged before anything is stored. Then the artifact is claimed and written, then the rows and the messages about them in one
-//! transaction. If that fails, the artifact is one that nobody uses, and collected later ([`crate::store::artifact`]). The caller is answered
-//! after the commit.
+//! The component is validated before anything is stored. Then the artifact is claimed and written, then the rows and the messages about them in
+//! one transaction. If that fails, the artifact is unused, and collected later ([`crate::store::artifact`]). The caller gets the response after
+//! the commit.
 //!
-//! A deploy that brings what is current already (component, manifest, secrets) changes nothing, except that the artifact is written
-//! again, which heals a damaged one. Secrets that the manifest names and the upload does not bring are taken over from the current version.
+//! A deploy of what is current already (component, manifest, secrets) changes nothing, except that the artifact is written again, which repairs a
+//! damaged one. Secrets that the manifest names and the upload lacks are taken over from the current version.
 
 mod devices;
 mod first;
@@ -53,24 +53,25 @@ pub(super) use first::{first_holders, first_write};
 use forms::FormCandidate;
 pub use forms::FormUpload;
 
-/// How often an artifact is claimed and written that was collected in between, which takes an upload longer than the grace time.
+/// The most attempts to claim and write an artifact that is collected in between. That happens only if an upload takes longer than the grace
+/// time.
 const CLAIMS: u32 = 3;
 
-/// What a caller sends.
+/// The content of an upload.
 pub struct Upload {
-    /// The text of `fdn.toml`; the defaults if absent.
+    /// The text of `fdn.toml`; the defaults apply if absent.
     pub manifest: Option<String>,
-    /// Values of secrets.
+    /// The values of secrets.
     pub secrets: BTreeMap<SecretName, Secret>,
-    /// Labels of the version; none, or those that a version has which is current already, if absent.
+    /// The labels of the version. If absent, a new version has none, and an unchanged one keeps its own.
     pub labels: Option<Labels>,
-    /// Who vouches for it.
+    /// The signature, if the upload has one.
     pub signature: Option<Signature>,
     /// The component.
     pub component: Component,
-    /// The artifacts of other forms.
+    /// The artifacts of the other forms, by name.
     pub forms: BTreeMap<FormName, FormUpload>,
-    /// Its place among the uploads that are handled at the same time.
+    /// The permit that counts this upload among those handled at the same time.
     pub place: OwnedSemaphorePermit,
 }
 
@@ -81,9 +82,9 @@ struct Current {
     secrets: BTreeMap<SecretName, Secret>,
 }
 
-/// What is to become current.
+/// The validated upload that is to become the current version.
 struct Candidate {
-    /// The secrets whose values are to be kept: those that were sent, and those that lie elsewhere than in the vault.
+    /// The secrets whose values are to be written to the vault: those that were sent, and those that the row of the current version still holds.
     fresh: BTreeSet<SecretName>,
     tenant: TenantId,
     app: AppName,
@@ -91,19 +92,19 @@ struct Candidate {
     manifest: Manifest,
     secrets: BTreeMap<SecretName, Secret>,
     component: Component,
-    /// The machine code that the component was judged by, if nodes are to have it.
+    /// The machine code that the component was validated with, if nodes are to get it.
     compiled: Option<Compiled>,
     labels: Option<Labels>,
     signer: Option<Signer>,
-    /// Other forms than the first, of which the manifest says nothing.
+    /// The forms other than the first. They have been split off from `manifest`.
     forms: Vec<FormCandidate>,
 }
 
-/// Deploys a component as an app of its own. Once begun it goes on to its end, even if the caller no longer waits: artifacts and rows have no
-/// common transaction that could be rolled back.
+/// Deploys a component as an app of its own. Once begun, it is completed even if the caller no longer waits: artifacts and rows have no common
+/// transaction that could be rolled back.
 ///
 /// # Errors
-/// When manifest or component are refused, or a store fails. Nothing is stored then.
+/// When the manifest or the component is rejected, or a store fails. The app is unchanged then.
 pub async fn deploy(
     state: Arc<State>,
     actor: Actor,
@@ -177,7 +178,7 @@ async fn deploy_inner(
         forms: forms::candidates(forms, upload.forms)?,
     };
     if current.is_some_and(|current| candidate.equals(&current)) {
-        // In case it was lost.
+        // Written again in case it was lost.
         claim_and_put(state, &candidate).await?;
         let _alone = state.changes.lock().await;
         if let Some(response) = unchanged(state, actor, &candidate).await? {
@@ -185,17 +186,17 @@ async fn deploy_inner(
         }
     }
     let steps = judge(state, &mut candidate, upload.signature).await?;
-    // Nobody's change waits for what is large to be written.
+    // Large writes happen before the lock, so that no other change waits for them.
     let object = claim_and_put(state, &candidate).await?;
     let _alone = state.changes.lock().await;
-    // Somebody may have sent the same meanwhile.
+    // Somebody may have deployed the same meanwhile.
     if let Some(response) = unchanged(state, actor, &candidate).await? {
         return Ok(response);
     }
     store(state, actor, &candidate, object, steps).await
 }
 
-/// Every check, the cheap ones first; what each found.
+/// Runs every check, the cheap ones first. Returns the results.
 async fn judge(
     state: &State,
     candidate: &mut Candidate,
@@ -208,7 +209,7 @@ async fn judge(
         component,
         ..
     } = &*candidate;
-    // Nothing is compiled that has no room, or is by nobody who may upload.
+    // Nothing is compiled that has no room in the repository, or whose sender may not upload.
     let settings = &state.settings.repository;
     let mut connection = state.store.read().await?;
     repository::admit(&mut connection, settings, *tenant, candidate.bytes()).await?;
@@ -231,7 +232,8 @@ async fn judge(
     Ok(steps)
 }
 
-/// An artifact, by itself. What other controllers have compiled is not compiled again for it, and what it had compiled is there for the next.
+/// Validates a single artifact. Parts that other controllers have compiled are not compiled again, and what is compiled here is stored for the
+/// next one.
 async fn judge_artifact(
     state: &State,
     component: &Component,
@@ -247,7 +249,7 @@ async fn judge_artifact(
 }
 
 impl Candidate {
-    /// Of all its artifacts.
+    /// The total size of all its artifacts.
     fn bytes(&self) -> u64 {
         let others = self.forms.iter().map(|form| form.component.size());
         others.fold(self.component.size(), u64::saturating_add)
@@ -285,7 +287,7 @@ async fn current(state: &State, tenant: TenantId, app: &AppName) -> Result<Optio
     }))
 }
 
-/// The app, unless another tenant has one of this name: host names are unique in the network.
+/// The app if it is the tenant's own. Fails if another tenant has one of this name: host names are unique in the network.
 fn own(app: Option<AppRow>, tenant: TenantId) -> Result<Option<AppRow>, Error> {
     match app {
         Some(app) if app.tenant != tenant => Err(Error::name_taken(&app.name)),
@@ -293,7 +295,7 @@ fn own(app: Option<AppRow>, tenant: TenantId) -> Result<Option<AppRow>, Error> {
     }
 }
 
-/// The answer if the candidate is what is current.
+/// The response if the candidate equals the current version; `None` if it differs. Sets the labels that were sent.
 async fn unchanged(
     state: &State,
     actor: &Actor,
@@ -340,7 +342,7 @@ fn response(
     }
 }
 
-/// Says that the artifacts are about to be used, and writes them.
+/// Claims the artifacts, which protects them from being collected, and writes them.
 async fn claim_and_put(state: &State, candidate: &Candidate) -> Result<Vec<Object>, Error> {
     let first = (&candidate.component, candidate.compiled.as_ref());
     let mut objects = vec![claim_and_put_one(state, first).await?];
@@ -368,7 +370,7 @@ async fn claim_and_put_one(
     Ok(object)
 }
 
-/// Writes the rows of artifacts that were written, and the artifacts again if one was collected meanwhile.
+/// Writes the rows of the artifacts, and the artifacts again if one was collected meanwhile.
 async fn store(
     state: &State,
     actor: &Actor,
@@ -403,7 +405,7 @@ async fn write(
 ) -> Result<Option<AppRow>, Error> {
     let now = fdn_service::now();
     let workflow = |version| Workflow::single(candidate.app.clone().into(), version);
-    // The first plan needs the shape of the workflow only; its version is known inside the transaction.
+    // The first plan needs only the shape of the workflow; its version number is assigned inside the transaction.
     let (placed, unfit) = first_plan(state, candidate, &workflow(VersionNumber::FIRST), now)?;
     let (ttl, settings) = (state.ttl_s(), &state.settings.repository);
     in_transaction!(state.store, tx => {
@@ -425,7 +427,7 @@ async fn write(
     })
 }
 
-/// The entry of the audit log for a change of the current version.
+/// The audit log entry for a change of the current version.
 pub(super) fn audit(
     actor: &Actor,
     action: &'static str,
@@ -448,7 +450,7 @@ pub(super) fn audit(
     }
 }
 
-/// Keeps the values that came with a version. A new value reaches whatever else runs the function, too.
+/// Stores the secrets that came with a version. New values are also sent to everything else that runs the function.
 async fn secrets_write(
     state: &State,
     connection: &mut AnyConnection,
@@ -466,7 +468,7 @@ async fn secrets_write(
     secrets::push_users(connection, of, Some(&candidate.app), (revision, now)).await
 }
 
-/// A version that is written.
+/// A version to be written.
 #[derive(Clone, Copy)]
 struct NewVersion<'a> {
     candidate: &'a Candidate,
@@ -509,7 +511,7 @@ async fn version_write(
     Ok(number)
 }
 
-/// A version that becomes current.
+/// A version that is to become current.
 struct Change<'a> {
     candidate: &'a Candidate,
     workflow: Workflow,
@@ -561,7 +563,8 @@ async fn app_write(
     Ok(row)
 }
 
-/// Makes another version current and tells nodes. An app with an objective keeps the version before ready until that has held.
+/// Makes another version current and announces it to nodes. An app with an objective keeps the previous version ready until the new one has met
+/// it.
 pub(super) async fn supersede(
     connection: &mut AnyConnection,
     old: AppRow,

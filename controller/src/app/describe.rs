@@ -1,4 +1,4 @@
-//! Looking: network, clusters, nodes, apps.
+//! Read access to the state: network, clusters, nodes and apps.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ use crate::store::policy::gateway_get;
 use crate::store::rollout::bad_version_list;
 use crate::store::version::{VersionRow, version_get, version_list, version_list_current};
 
-/// What a client must know of the network.
+/// The facts of the network that a client needs.
 #[must_use]
 pub fn network(state: &State) -> NetworkInfo {
     NetworkInfo {
@@ -36,7 +36,7 @@ pub fn network(state: &State) -> NetworkInfo {
     }
 }
 
-/// A node as it was last heard.
+/// A node according to its last report.
 pub(super) fn node(seen: &Seen, now: Timestamp) -> NodeInfo {
     let status = &seen.status;
     NodeInfo {
@@ -57,7 +57,7 @@ pub(super) fn node(seen: &Seen, now: Timestamp) -> NodeInfo {
     }
 }
 
-/// The clusters that nodes tell of, by name.
+/// The clusters of the nodes that have reported, by name.
 pub(super) fn clusters_of(live: &NodeRegistry, now: Timestamp) -> Vec<ClusterInfo> {
     let mut infos: BTreeMap<ClusterId, ClusterInfo> = live
         .clusters()
@@ -98,7 +98,7 @@ pub(super) fn clusters_of(live: &NodeRegistry, now: Timestamp) -> Vec<ClusterInf
     infos.into_values().collect()
 }
 
-/// Apps by name, beginning after `after`, at most `limit`.
+/// At most `limit` apps, by name, after `after`.
 ///
 /// # Errors
 /// When the store fails.
@@ -158,7 +158,7 @@ fn summary(
     })
 }
 
-/// What the stages of a workflow run.
+/// The functions that the stages of a workflow run; empty if the app is no workflow.
 fn functions_of(app: &AppRow) -> Vec<FunctionName> {
     let stages = app.workflow.stages().iter();
     match app.definition {
@@ -167,7 +167,7 @@ fn functions_of(app: &AppRow) -> Vec<FunctionName> {
     }
 }
 
-/// Living nodes of the clusters that hold an app: the others are never told of it.
+/// The live nodes of the clusters that hold an app; other nodes do not get it.
 fn told<'a>(
     holders: &'a Holders,
     live: &'a NodeRegistry,
@@ -177,7 +177,7 @@ fn told<'a>(
         .filter(|seen| holders.has(&seen.status.cluster))
 }
 
-/// Living nodes that serve the current revision of an app, and all that are to.
+/// The number of live nodes that serve the current revision of an app, and of all that should.
 pub(super) fn readiness(app: &AppRow, live: &NodeRegistry, now: Timestamp) -> (u32, u32) {
     let observed = told(&app.holders, live, now)
         .map(|seen| seen.status.apps.iter().find(|o| o.app == app.name));
@@ -189,7 +189,7 @@ pub(super) fn readiness(app: &AppRow, live: &NodeRegistry, now: Timestamp) -> (u
     (ready, total)
 }
 
-/// The same of each of these apps, in their order: one walk over what all nodes say.
+/// [`readiness`] of each of these apps, in their order, in one pass over all node reports.
 pub(super) fn serving(apps: &[AppRow], live: &NodeRegistry, now: Timestamp) -> Vec<(u32, u32)> {
     let places = apps.iter().enumerate();
     let places: BTreeMap<&AppName, usize> = places.map(|(at, app)| (&app.name, at)).collect();
@@ -222,10 +222,10 @@ fn serves(observed: &AppObserved, revision: Revision) -> bool {
     observed.revision >= revision && observed.phase == AppPhase::Ready
 }
 
-/// Everything about an app.
+/// All details of an app.
 ///
 /// # Errors
-/// When there is none of this name or the store fails.
+/// When there is no app of this name or the store fails.
 pub async fn app(state: &State, tenant: TenantId, name: &AppName) -> Result<AppDetail, Error> {
     let mut tx = state.store.snapshot().await?;
     let app = app_get(&mut tx, name)
@@ -288,7 +288,7 @@ fn version_info(row: VersionRow, bad: Option<BadMark>, labels: Labels) -> Versio
     }
 }
 
-/// A binding as the API shows it.
+/// A binding in the form of the API.
 pub(super) fn binding_info(row: &BindingRow) -> BindingInfo {
     BindingInfo {
         prefix: row.prefix,

@@ -1,4 +1,4 @@
-//! Devices that were taken out of service, and the operator's way back.
+//! Devices that a node has taken out of service, and how an operator puts them back.
 
 use fdn_core::fleet::NodeDetail;
 use fdn_core::{DeviceId, NodeId, Timestamp};
@@ -14,10 +14,10 @@ use crate::store::device::device_restore_put;
 use crate::store::in_transaction;
 use crate::store::revision::{revision_lock, revision_next};
 
-/// Has a node put a device back into service. Of a device that is in service nothing is said.
+/// Asks a node to put a device back into service. Does nothing if the device is in service.
 ///
 /// # Errors
-/// When there is no such node, it has told of no such device, or the store fails.
+/// When there is no such node, it has reported no such device, or the store fails.
 pub async fn restore(
     state: &State,
     actor: &Actor,

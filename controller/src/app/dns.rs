@@ -1,7 +1,7 @@
-//! How DNS answers for an app: for how long resolvers keep an answer.
+//! The DNS settings of an app: the time to live of its answers.
 //!
-//! The time goes to every DNS server with the app's bindings, which are told anew. A cluster that clients are moved away from keeps the app loaded for
-//! as much longer as its answers live longer than the network's.
+//! The time to live goes to every DNS server with the app's bindings, which are sent again. A cluster that clients are moved away from keeps the
+//! app loaded longer, by as much as the app's time to live exceeds the network's.
 
 use fdn_core::app::{AppDns, PutAppDns, app_ttl_problem};
 use fdn_core::{AppName, Coded, ErrorCode, TenantId, Timestamp};
@@ -18,7 +18,7 @@ use crate::store::binding::binding_list;
 use crate::store::in_transaction;
 use crate::store::revision::revision_next;
 
-/// A time to live that no app can have; what is wrong with it.
+/// A time to live is not allowed; the text says why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TtlError(String);
@@ -38,7 +38,7 @@ fn told(state: &State, row: AppRow) -> AppDns {
     }
 }
 
-/// How DNS answers for an app.
+/// The DNS settings of an app.
 ///
 /// # Errors
 /// When there is no such app or the store fails.
@@ -47,10 +47,10 @@ pub async fn get(state: &State, tenant: TenantId, app: &AppName) -> Result<AppDn
     Ok(told(state, row))
 }
 
-/// Sets how DNS answers for an app. What it does already changes nothing.
+/// Sets the DNS settings of an app. Setting the same again changes nothing.
 ///
 /// # Errors
-/// When the time is none that an app can have, there is no such app, or the store fails.
+/// When the time to live is not allowed, there is no such app, or the store fails.
 pub async fn set(
     state: &State,
     (tenant, actor): (TenantId, &Actor),

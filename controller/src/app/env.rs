@@ -1,4 +1,4 @@
-//! Variables of an app, changed without an upload: a new version with the same component.
+//! Environment variables of an app, changed without an upload: a new version with the same component.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +21,11 @@ use crate::store::in_transaction;
 use crate::store::revision::revision_next;
 use crate::store::version::{VersionRow, function_version_next, version_get, version_insert};
 
-/// Makes a version of the current one with other variables, and makes it current; with the tag that the app has then. Variables that are so
-/// already change nothing.
+/// Creates a version from the current one with other variables, and makes it current. Returns the response and the app's new ETag. If the
+/// variables are the same already, nothing changes.
 ///
 /// # Errors
-/// When the manifest would not be valid, the app is a workflow or does not exist, or the store fails.
+/// When the manifest would become invalid, the app is a workflow or does not exist, or the store fails.
 pub async fn change(
     state: &State,
     actor: &Actor,

@@ -1,4 +1,4 @@
-//! Why a client's calls go where they go: placement is computed now, for exactly this client, with every cluster's terms.
+//! Why a client's calls go where they go: computes the placement now, for exactly this client, with the terms of every cluster.
 
 use std::net::IpAddr;
 
@@ -25,7 +25,7 @@ use crate::store::plan::{PlanRow, plan_explanation, plan_list_of};
 /// Explains an app's placement for `client`.
 ///
 /// # Errors
-/// When there is no such app or the store fails. That no cluster can take the app is no error but the explanation.
+/// When there is no such app or the store fails. If no cluster can take the app, that is the explanation and not an error.
 pub async fn explain(
     state: &State,
     tenant: TenantId,
@@ -121,7 +121,7 @@ pub async fn explain(
     }
 }
 
-/// The forms that clusters serve of an app, and by what its run times differ from work over speed.
+/// The forms that clusters serve of an app, and the factors by which its measured run times differ from work over speed.
 fn learnt(
     state: &State,
     world: &World,
@@ -144,7 +144,7 @@ fn learnt(
     (forms, factors)
 }
 
-/// A plan as it was explained when it was made.
+/// A stored plan with the explanation written when it was made; `None` if there is no explanation.
 fn stored(
     row: &PlanRow,
     kept: Option<(String, Timestamp)>,
@@ -164,7 +164,7 @@ fn stored(
     }))
 }
 
-/// Where each stage runs.
+/// The cluster of each stage.
 fn stage_places(workflow: &Workflow, clusters: &[ClusterId]) -> Vec<StagePlace> {
     let stages = workflow.stages().iter().zip(clusters);
     let place = |(stage, cluster): (&Stage, &ClusterId)| StagePlace {
@@ -176,7 +176,7 @@ fn stage_places(workflow: &Workflow, clusters: &[ClusterId]) -> Vec<StagePlace> 
     stages.map(place).collect()
 }
 
-/// The binding that holds for a client: the one with the longest prefix.
+/// The binding that applies to a client: the one with the longest matching prefix.
 fn longest(bindings: &[BindingRow], client: ClientPrefix) -> Option<&BindingRow> {
     let covers = |binding: &&BindingRow| {
         binding.prefix.len() <= client.len() && binding.prefix.contains(client.addr())
@@ -187,10 +187,10 @@ fn longest(bindings: &[BindingRow], client: ClientPrefix) -> Option<&BindingRow>
         .max_by_key(|binding| binding.prefix.len())
 }
 
-/// The client that a request means: the address given, or the caller's own.
+/// The client of a request: the one given, or the caller's own address.
 ///
 /// # Errors
-/// When the text is no address or prefix.
+/// When the text is no address or prefix, or there is neither.
 pub fn client(given: Option<&str>, peer: Option<IpAddr>) -> Result<ClientPrefix, Error> {
     match (given, peer) {
         (Some(text), _) => Ok(text.parse()?),

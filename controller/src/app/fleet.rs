@@ -1,4 +1,4 @@
-//! Clusters and nodes, as operators make, see, drain and remove them.
+//! Clusters, nodes and DNS servers: creating, showing, draining and removing them.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ use crate::store::node::node_delete;
 use crate::store::revision::{revision_current, revision_lock, revision_next};
 use crate::store::{StoreError, in_transaction};
 
-/// What operators said of nodes; of enrolments those that were written after the one of stamp `after`.
+/// The operators' decisions on clusters and nodes, with the enrolments written after stamp `after`.
 ///
 /// # Errors
 /// When the store fails.
@@ -42,7 +42,7 @@ pub async fn admin_state(
     connection: &mut AnyConnection,
     after: u64,
 ) -> Result<AdminState, StoreError> {
-    // First: what is read after it may be newer than it says, and never older.
+    // The revision is read first: what is read after it may be newer than it says, but never older.
     let revision = revision_current(connection).await?;
     let (rows, stamp) = enrolment_list_after(connection, after).await?;
     let (removed, enrolled): (Vec<EnrolmentRow>, Vec<EnrolmentRow>) = rows
@@ -68,10 +68,10 @@ pub async fn admin_state(
     })
 }
 
-/// Makes a cluster.
+/// Creates a cluster.
 ///
 /// # Errors
-/// When there is one of that name, nobody knows where the region is, or the store fails.
+/// When there is a cluster of this name, the location of its region is unknown, or the store fails.
 pub async fn create(
     state: &State,
     actor: &Actor,
@@ -112,7 +112,7 @@ pub async fn create(
     Ok(cluster_detail(state, &wish.cluster, now).await?.info)
 }
 
-/// All clusters, by name: those that operators made and those that nodes tell of.
+/// All clusters, by name: those that operators created and those that nodes report.
 ///
 /// # Errors
 /// When the store fails.
@@ -149,7 +149,7 @@ fn empty(row: &ClusterRow) -> ClusterInfo {
     }
 }
 
-/// All nodes, by name: those that were heard and those that were let in and have not said anything yet.
+/// All nodes, by name: those that have reported and those that have joined but not reported yet.
 ///
 /// # Errors
 /// When the store fails.
@@ -175,7 +175,7 @@ pub async fn nodes(state: &State, now: Timestamp) -> Result<Vec<NodeInfo>, Error
     Ok(all.into_values().collect())
 }
 
-/// A node that was let in and has not said anything yet.
+/// A node that has joined but not reported yet.
 fn joined(row: &EnrolmentRow) -> NodeInfo {
     NodeInfo {
         node: row.node.clone(),
@@ -195,10 +195,10 @@ fn joined(row: &EnrolmentRow) -> NodeInfo {
     }
 }
 
-/// Everything about a cluster.
+/// All details of a cluster.
 ///
 /// # Errors
-/// When there is none of this name or the store fails.
+/// When there is no cluster of this name or the store fails.
 pub async fn cluster_detail(
     state: &State,
     cluster: &ClusterId,
@@ -250,10 +250,10 @@ fn statuses(live: &NodeRegistry, cluster: &ClusterId, now: Timestamp) -> Vec<Nod
         .collect()
 }
 
-/// Everything about a node.
+/// All details of a node.
 ///
 /// # Errors
-/// When there is none of this name or the store fails.
+/// When there is no node of this name or the store fails.
 pub async fn node_detail(
     state: &State,
     node: &NodeId,
@@ -285,7 +285,7 @@ pub async fn node_detail(
     })
 }
 
-/// Says whether a node is to take new work. Saying it twice changes nothing.
+/// Sets whether a node accepts new work. Setting it again changes nothing.
 ///
 /// # Errors
 /// When there is no such node or the store fails.
@@ -296,7 +296,7 @@ pub async fn cordon(
     cordoned: bool,
     now: Timestamp,
 ) -> Result<NodeDetail, Error> {
-    // Not there: an error before anything is written.
+    // Fails before anything is written if there is no such node.
     node_detail(state, node, now).await?;
     let action = if cordoned {
         "node.drain"
@@ -329,7 +329,7 @@ pub async fn cordon(
     node_detail(state, node, now).await
 }
 
-/// Removes a node: its certificates no longer count, its name is free. A node that takes or does work is removed only by `force`.
+/// Removes a node: its certificates are revoked, and its name is free again. A node that accepts or does work is removed only with `force`.
 ///
 /// # Errors
 /// When there is no such node, it is at work, or the store fails.
@@ -374,7 +374,7 @@ pub async fn remove(
     Ok(())
 }
 
-/// DNS servers that were let in, by name.
+/// The DNS servers that have joined, by name.
 ///
 /// # Errors
 /// When the store fails.
@@ -399,7 +399,7 @@ pub async fn dns_servers(state: &State) -> Result<Vec<DnsServerInfo>, Error> {
     Ok(servers)
 }
 
-/// Removes a DNS server: its certificates no longer count, its name is free.
+/// Removes a DNS server: its certificates are revoked, and its name is free again.
 ///
 /// # Errors
 /// When there is no such server, or the store fails.

@@ -1,9 +1,9 @@
-//! Requests that may be sent again: carried out once, answered alike.
+//! Idempotent requests: those that are sent again are carried out once, and get the same response.
 //!
-//! A request with a key is noted before it is carried out. The transaction that carries it out marks it as done (together with the audit
-//! entry, see [`crate::store::audit::audit_insert`]); the answer is kept after that, sealed, since it may hold a secret. So a request is
-//! never carried out twice, wherever this process is lost: before the transaction it may begin anew when its lease is over, after it the
-//! second one is told that its answer is not kept.
+//! A request with a key is recorded before it is carried out. The transaction that carries it out marks it as done (together with the audit
+//! entry, see [`crate::store::audit::audit_insert`]); the response is stored after that, sealed, since it may contain a secret. So a request is
+//! never carried out twice, wherever this process crashes: before the transaction, the request may start anew once its lease has expired; after
+//! it, a retry is told that the response is lost.
 
 use fdn_core::{ErrorCode, Timestamp};
 
@@ -16,16 +16,16 @@ use crate::store::idempotency::{
 };
 use crate::store::in_transaction;
 
-/// Why a request with a key is not answered as the first one was.
+/// Why a request with a known key does not get the first one's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The key stands for another request.
+    /// The key was used for another request.
     #[error("this idempotency key was used for another request; take a new one")]
     Mismatch,
-    /// The first one still runs.
+    /// The first request is still running.
     #[error("the first request with this idempotency key still runs; ask again in a moment")]
     Running,
-    /// It was carried out, and its answer is lost.
+    /// The first request was carried out, and its response is lost.
     #[error(
         "the request was carried out before, but its answer is not kept; look at what exists before you send it with a new key"
     )]
@@ -33,7 +33,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The stable code.
+    /// The stable error code.
     #[must_use]
     pub const fn code(self) -> ErrorCode {
         match self {
@@ -44,16 +44,16 @@ impl Refusal {
     }
 }
 
-/// What a request with a key is.
+/// Whether a request with a key is the first one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// The first one: to be carried out.
+    /// The first one, to be carried out.
     First,
-    /// A later one: this was the answer.
+    /// A retry, with the response of the first one.
     Again(String),
 }
 
-/// How a request that could not begin stands to the one that is there.
+/// Compares a request that could not begin with the recorded one of its key.
 fn judge(row: &IdempotencyRow, request: &str) -> Result<(), Refusal> {
     match row {
         row if row.request != request => Err(Refusal::Mismatch),
@@ -63,7 +63,7 @@ fn judge(row: &IdempotencyRow, request: &str) -> Result<(), Refusal> {
     }
 }
 
-/// To what a sealed answer is bound: nobody else's request can be answered with it.
+/// The context that a sealed response is bound to, so that no other request can be answered with it.
 fn context(caller: &str, key: &str, request: &str) -> String {
     format!("idempotency\n{caller}\n{key}\n{request}")
 }
@@ -71,7 +71,7 @@ fn context(caller: &str, key: &str, request: &str) -> String {
 /// Begins a request of `caller` under `key`; `request` is the keyed hash of operation and body.
 ///
 /// # Errors
-/// When the key stands for something else or the first request is not over; when the store fails.
+/// When the key was used for something else, the first request is still running or its response is lost, or the store fails.
 pub async fn begin(state: &State, caller: &str, key: &str, request: &str) -> Result<Turn, Error> {
     let settings = &state.settings.api;
     let now = fdn_service::now();
@@ -94,7 +94,7 @@ pub async fn begin(state: &State, caller: &str, key: &str, request: &str) -> Res
     Ok(Turn::Again(answer))
 }
 
-/// Keeps the answer of a request that was carried out. That it was is true even if this fails.
+/// Stores the response of a request that was carried out. If this fails, the request still counts as carried out.
 ///
 /// # Errors
 /// When the store fails.
@@ -112,7 +112,7 @@ pub async fn keep(
     })
 }
 
-/// Forgets a request that was refused.
+/// Deletes the record of a request that was refused.
 ///
 /// # Errors
 /// When the store fails.

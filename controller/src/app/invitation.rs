@@ -1,8 +1,8 @@
-//! Invitations: an admin makes one for a user who has no password, and whoever shows it chooses the password.
+//! Invitations: an admin creates one for a user without a password, and the user chooses the password when accepting it.
 //!
-//! A user who was invited is there at once (a member of tenants, if somebody says so) and cannot log in: the password is one that nobody knows. The
-//! invitation stays, ended or not, until a password is set, so that it is known who may be invited again: nobody is handed the account of somebody
-//! who has a password because the name was typed. Accepting is a login, and throttled with those.
+//! An invited user exists at once (and is a member of tenants, if an admin adds them) but cannot log in: the password is one that nobody knows.
+//! The invitation is kept, expired or not, until a password is set, so that it is known who may be invited again: a mistyped name must not hand
+//! over the account of a user who has a password. Accepting counts as a login, and is throttled like one.
 
 use fdn_core::account::UserInfo;
 use fdn_core::invitation::{
@@ -34,24 +34,24 @@ use crate::store::revision::revision_lock;
 use crate::store::session::session_delete_others;
 use crate::store::user::{UserRow, user_insert, user_set_password};
 
-/// Why an invitation is not accepted; each says what to do.
+/// Why an invitation is not accepted. Each message says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvitationError {
-    /// Nobody made it, it was used, a newer one took its place, or its user has a password, is disabled or gone.
+    /// There is no such invitation, it was used or replaced by a newer one, or its user has a password, is disabled or deleted.
     #[error(
         "the invitation is not known here: it was used already, or a newer one took its place; log in with the password that was chosen, \
          or ask the network's administrator for another invitation"
     )]
     Unknown,
-    /// Its time is over.
+    /// The invitation has expired.
     #[error("the invitation ended {ago} ago; ask {by} for another one (fdn user invite {user})")]
     Expired {
-        /// How long ago.
+        /// The time since it expired.
         ago: DurationMs,
-        /// Who made it.
+        /// The user who created it.
         by: String,
-        /// Whom it is for.
+        /// The invited user.
         user: UserName,
     },
 }
@@ -65,10 +65,11 @@ impl Coded for InvitationError {
     }
 }
 
-/// Invites a user, who is made if there is none of the name. An invitation that was made before ends.
+/// Invites a user, who is created if there is none of this name. An earlier invitation is replaced.
 ///
 /// # Errors
-/// When the time is out of bounds, the user has a password or logs in with the identity provider, is disabled or has another role, or the store fails.
+/// When the time to live is out of bounds, the user has a password, logs in with the identity provider, is disabled or has another role, or the
+/// store fails.
 pub async fn create(
     state: &State,
     actor: &Actor,
@@ -99,7 +100,7 @@ pub async fn create(
         hash: token_hash(token.secret()),
     };
     in_transaction!(state.store, tx => {
-        // Looking and making are one step for all controllers.
+        // The lock makes checking and writing one step across all controllers.
         revision_lock(&mut tx).await?;
         let made = user_insert(&mut tx, &fresh).await?;
         let role = match made {
@@ -121,7 +122,7 @@ pub async fn create(
     })
 }
 
-/// A user who is there already and may be invited again.
+/// Returns an existing user if they may be invited again.
 async fn invited_before(
     connection: &mut AnyConnection,
     wish: &InviteUser,
@@ -152,10 +153,11 @@ async fn invited_before(
     Ok(info)
 }
 
-/// Accepts an invitation: the password becomes the user's, and a session begins.
+/// Accepts an invitation: sets the user's password, and starts a session.
 ///
 /// # Errors
-/// When the invitation is not good, there were too many failures, the password is not accepted (the invitation stays good then), or the store fails.
+/// When the invitation is not valid, there were too many failures, the password is not acceptable (the invitation stays valid then), or the store
+/// fails.
 pub async fn accept(
     state: &State,
     request: AcceptInvitation,
@@ -192,7 +194,7 @@ pub async fn accept(
         )
     };
     in_transaction!(state.store, tx => {
-        // As for inviting: nobody takes what is being replaced.
+        // The same lock as for inviting: no invitation is accepted while it is being replaced.
         revision_lock(&mut tx).await?;
         if !invitation_take(&mut tx, user, &hash, now).await? {
             return Err(InvitationError::Unknown.into());
@@ -207,9 +209,9 @@ pub async fn accept(
     Ok(begun)
 }
 
-/// Whether an invitation of this hash is good. Only who has its secret learns that it has ended.
+/// Checks an invitation against the hash of the secret shown. Only a holder of the secret learns that it has expired.
 fn judge(found: Option<&Invited>, hash: &str, now: Timestamp) -> Result<(), InvitationError> {
-    // Both are hashes: how long they are alike tells nothing of the secret.
+    // Both are hashes: the time of the comparison reveals nothing about the secret.
     let known = found.filter(|one| one.row.hash == hash && one.disabled_at.is_none());
     let Some(Invited { row, .. }) = known else {
         return Err(InvitationError::Unknown);
@@ -224,7 +226,7 @@ fn judge(found: Option<&Invited>, hash: &str, now: Timestamp) -> Result<(), Invi
     })
 }
 
-/// A span in the largest unit that it has two of.
+/// Rounds a duration down to the largest unit of which it has at least two.
 const fn in_words(seconds: u64) -> DurationMs {
     let unit = match seconds {
         0..120 => 1,

@@ -1,9 +1,9 @@
-//! Jobs as people use them: submit, look, cancel, redrive, fetch what came out.
+//! The jobs API: submit, list, show, and fetch the result. [`super::job_change`] cancels and redrives.
 //!
-//! A submission is a row in the state `submitted`, the large input in the object store, a ticket that the broker confirms, and the step to `queued`,
-//! in this order. Whoever is answered 202 has a job that ends, once. When the broker does not confirm, the row is taken away again, unless a
-//! dispatcher has got the ticket all the same and accepted the job. A controller that dies in between leaves a row that no ticket
-//! wakes; it is swept away after `jobs.accept_within`.
+//! A submission is, in this order: a row in the state `submitted`, a large input in the object store, a ticket that the broker confirms, and the
+//! step to `queued`. A caller that gets a 202 has a job that reaches exactly one final state. If the broker does not confirm, the row is deleted
+//! again, unless a dispatcher has received the ticket nevertheless and accepted the job. A controller that crashes in between leaves a row
+//! without a ticket; the sweep deletes it after `jobs.accept_within`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -29,26 +29,26 @@ use crate::store::job::{
 use crate::store::job_look::lane_count;
 use crate::store::{Constraint, StoreError, in_transaction};
 
-/// Why a job or schedule cannot be had as it is asked for.
+/// Why a request about a job or schedule is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobError {
-    /// It has not ended.
+    /// The job has not ended.
     #[error("job {0} has not ended: it is {1}; ask again later")]
     NotEnded(JobId, JobState),
-    /// It has ended, in a state that this cannot change.
+    /// The job has ended, in a state that this request cannot change.
     #[error("job {0} is {1}; this changes nothing")]
     Ended(JobId, JobState),
-    /// No answer of the app is kept.
+    /// There is no stored response of the app.
     #[error("job {job} is {state} and has no result{}", .reason.as_ref().map(|r| format!(": {r}")).unwrap_or_default())]
     NoResult {
         /// The job.
         job: JobId,
-        /// Where it stands.
+        /// The job's state.
         state: JobState,
-        /// Why.
+        /// The reason why it is in that state.
         reason: Option<String>,
     },
-    /// Too many wait.
+    /// Too many jobs of the app are waiting.
     #[error("{0} jobs of {1} wait, as many as may; send it again when some have ended")]
     Full(u32, AppName),
     /// The input is too large.
@@ -57,13 +57,13 @@ pub enum JobError {
     /// A parameter is not valid.
     #[error("{0}")]
     Invalid(String),
-    /// The broker did not take it.
+    /// The broker did not confirm the ticket.
     #[error("the broker did not confirm the job, and nothing was stored; send it again later")]
     NotAccepted,
     /// A schedule is not valid.
     #[error("{0}")]
     Schedule(String),
-    /// An address that may not be told.
+    /// The webhook's address is not allowed.
     #[error("the webhook {0}")]
     Webhook(&'static str),
 }
@@ -84,18 +84,18 @@ impl Coded for JobError {
     }
 }
 
-/// A job that somebody wants to run.
+/// A job to be submitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// How urgent it is.
+    /// The priority.
     pub priority: JobPriority,
-    /// How long it may wait.
+    /// The longest time it may wait before it is dropped.
     pub max_age: Option<DurationMs>,
-    /// When it must have ended, from now.
+    /// The deadline for its end, from now.
     pub deadline: Option<DurationMs>,
-    /// Who is told of the end.
+    /// The URL that is called when it has ended.
     pub webhook: Option<String>,
-    /// The path and query it is sent to.
+    /// The path and query that the request is sent to.
     pub target: Option<String>,
     /// The media type of the input.
     pub content_type: Option<String>,
@@ -103,7 +103,7 @@ pub struct Wish {
     pub input: Bytes,
 }
 
-/// Checks a wish and makes its row.
+/// Validates a submission and creates its row.
 pub(crate) fn judged(
     state: &State,
     (tenant, app): (TenantId, &AppName),
@@ -167,7 +167,7 @@ pub(crate) fn judged(
     })
 }
 
-/// The hash of what a submission with a key says. Keyed: an input may be guessed.
+/// The hash of a submission with an idempotency key, to recognize the same one. Keyed, since inputs may be guessed.
 fn request_hash(state: &State, app: &AppName, wish: &Wish) -> String {
     let input = fdn_core::Digest::of(&wish.input);
     let text = format!(
@@ -184,19 +184,19 @@ fn request_hash(state: &State, app: &AppName, wish: &Wish) -> String {
     state.token.derive(&text).expose().to_owned()
 }
 
-/// A job was accepted, by this request or, with its key, by an earlier one.
+/// An accepted job, submitted by this request or by an earlier one with the same key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// What is answered.
+    /// The response.
     pub receipt: JobReceipt,
     /// Whether an earlier request submitted it.
     pub replayed: bool,
 }
 
-/// Accepts a job.
+/// Submits a job.
 ///
 /// # Errors
-/// When it is not valid, too many wait, the broker does not confirm it, or a store fails.
+/// When it is not valid, too many are waiting, the broker does not confirm it, or a store fails.
 pub async fn submit(
     state: &State,
     actor: &Actor,
@@ -270,18 +270,18 @@ pub async fn submit(
     })
 }
 
-/// Sends the ticket and accepts the job.
+/// Sends the ticket and sets the job to `queued`.
 async fn announce(state: &State, row: &JobRow) -> Result<(), Error> {
     match publish(state, row.id).await {
         Ok(()) => {
             step(state, row.id, Event::Confirmed, &Told::default()).await?;
-            // Dispatched, ended or cancelled by now: all the same, it was accepted.
+            // The job may have been dispatched, ended or cancelled by now: it was accepted in any case.
             let there = job_get(&mut *state.store.read().await?, row.id).await?;
             there.map(drop).ok_or_else(|| JobError::NotAccepted.into())
         }
         Err(error) => {
             warn!(job = %row.id, error = chain(&error), "a job's ticket was not confirmed");
-            // If the store does not answer either, the caller hears of that: then nobody knows yet whether anything is stored.
+            // If the store fails too, the caller gets that error: it is unknown then whether anything is stored.
             if take_back(state, row.id).await? {
                 return Err(JobError::NotAccepted.into());
             }
@@ -298,7 +298,7 @@ async fn announce(state: &State, row: &JobRow) -> Result<(), Error> {
 /// Sends the ticket of a job to the dispatchers.
 ///
 /// # Errors
-/// When the broker did not confirm it in time; it may have it all the same.
+/// When the broker does not confirm it in time; it may have received it nevertheless.
 pub(crate) async fn publish(state: &State, job: JobId) -> Result<(), fdn_bus::BusError> {
     let id = MessageId::from_uuid(uuid::Uuid::now_v7());
     let message = Message::JobTicket(JobTicket { job });
@@ -310,7 +310,7 @@ pub(crate) async fn publish(state: &State, job: JobId) -> Result<(), fdn_bus::Bu
     }
 }
 
-/// Takes a submission away that was not accepted; whether it was still there. What cannot be taken away now is swept away later.
+/// Deletes a submission that was not accepted. Returns whether it was still there. If deletion fails, the sweep repeats it later.
 ///
 /// # Errors
 /// When the store fails.
@@ -360,10 +360,10 @@ fn receipt(state: &State, row: &JobRow) -> JobReceipt {
     }
 }
 
-/// A job of a tenant. One that was not accepted does not exist yet.
+/// A job of a tenant. One that was not accepted yet counts as missing.
 ///
 /// # Errors
-/// When there is none, or the store fails.
+/// When there is no such job, or the store fails.
 pub async fn get(state: &State, tenant: TenantId, job: JobId) -> Result<JobRow, Error> {
     let found = job_get(&mut *state.store.read().await?, job).await?;
     found
@@ -385,7 +385,7 @@ pub async fn list(
     Ok(job_list(&mut *state.store.read().await?, app, of, before, rows).await?)
 }
 
-/// A page of the jobs of all apps that the filter lets through, newest first.
+/// A page of the jobs of all apps that match the filter, newest first.
 ///
 /// # Errors
 /// When the store fails.
@@ -398,10 +398,10 @@ pub async fn all(
     Ok(job_page(&mut *state.store.read().await?, filter, before, rows).await?)
 }
 
-/// What the app answered: the media type and the bytes.
+/// The response of the app: media type and body.
 ///
 /// # Errors
-/// When the job has not ended, has no answer, or a store fails.
+/// When there is no such job, it has not ended or has no response, or a store fails.
 pub async fn result(
     state: &State,
     tenant: TenantId,
@@ -430,7 +430,7 @@ pub async fn result(
     Ok((row.result_type.clone(), bytes))
 }
 
-/// What a column of bytes holds.
+/// Decodes the base64 text of a column of bytes.
 pub(crate) fn decoded(text: String, column: &str) -> Result<Bytes, StoreError> {
     let bytes = STANDARD.decode(text);
     bytes

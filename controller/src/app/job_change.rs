@@ -1,4 +1,4 @@
-//! What people do with jobs that they have submitted: cancel and redrive.
+//! Changes of submitted jobs: cancel and redrive.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::in_transaction;
 use crate::store::job::{Beside, JobRow, job_list, job_step};
 
-/// Dead letters that one request sends again.
+/// The most dead letters that one request runs again.
 const REDRIVE_MAX: u32 = 200;
 
-/// Ends a job that has not ended. An attempt that runs is cut short as soon as its dispatcher learns of it; whatever it answers counts no more.
+/// Cancels a job that has not ended. A running attempt is aborted as soon as its dispatcher learns of it; its response is ignored.
 ///
 /// # Errors
-/// When the job has ended, there is none, or the store fails.
+/// When the job has ended, there is no such job, or the store fails.
 pub async fn cancel(
     state: &State,
     actor: &Actor,
@@ -46,7 +46,7 @@ pub async fn cancel(
 /// Runs a job again that ended without success.
 ///
 /// # Errors
-/// When the job has not ended, succeeded or was cancelled; when the store fails.
+/// When the job has not ended, succeeded or was cancelled, or the store fails.
 pub async fn redrive(
     state: &State,
     actor: &Actor,
@@ -76,10 +76,10 @@ fn redriven(state: &State) -> Event {
     Event::Redriven { expires_at }
 }
 
-/// Runs the dead letters of an app again, some at a time.
+/// Runs dead letters of an app again, at most [`REDRIVE_MAX`] per call.
 ///
 /// # Errors
-/// When the store fails; what was sent until then is sent.
+/// When the store fails; then none is run again.
 pub async fn redrive_all(
     state: &State,
     actor: &Actor,
@@ -122,7 +122,7 @@ pub async fn redrive_all(
     })
 }
 
-/// Tells dispatchers of a job that waits. They would find it without.
+/// Sends dispatchers the ticket of a redriven job. Without it they find the job later by themselves.
 async fn wake(state: &State, job: JobId) {
     let patience = Duration::from_secs(1);
     let told = tokio::time::timeout(patience, publish(state, job)).await;

@@ -1,4 +1,4 @@
-//! Tokens by which machines join a cluster.
+//! Join tokens, by which machines join a cluster.
 
 use fdn_core::enrol::JoinToken;
 use fdn_core::fleet::{CreateJoinToken, CreatedJoinToken, JoinTokenInfo};
@@ -19,10 +19,10 @@ use crate::store::join_token::{
 };
 use crate::store::revision::revision_lock;
 
-/// Makes a token. A cluster that was there only because its nodes said so stays from now on.
+/// Creates a token. A cluster that was known only from reports of its nodes is kept permanently from now on.
 ///
 /// # Errors
-/// When there is no such cluster, a bound is passed, or the store fails.
+/// When there is no such cluster, a limit is exceeded, or the store fails.
 pub async fn create(
     state: &State,
     actor: &Actor,
@@ -45,7 +45,7 @@ pub async fn create(
     let id = JoinTokenId::from_uuid(uuid::Uuid::now_v7());
     let token = JoinToken::new(id, Secret::random()?.expose())?.with_authority(state.authority);
     let info: JoinTokenInfo = in_transaction!(state.store, tx => {
-        // Counting and adding are one step for all controllers.
+        // The lock makes counting and inserting one step across all controllers.
         revision_lock(&mut tx).await?;
         let cluster = cluster_get(&mut tx, &wish.cluster)
             .await?
@@ -89,10 +89,10 @@ pub async fn list(state: &State) -> Result<Vec<JoinTokenInfo>, Error> {
     Ok(rows.into_iter().map(|row| row.info).collect())
 }
 
-/// Takes a token back. One that was taken back before stays so.
+/// Revokes a token. Revoking it again changes nothing.
 ///
 /// # Errors
-/// When there is none or the store fails.
+/// When there is no such token or the store fails.
 pub async fn revoke(
     state: &State,
     actor: &Actor,

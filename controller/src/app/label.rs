@@ -1,4 +1,4 @@
-//! Labels of functions and versions. Nodes are not told: the network does nothing by them.
+//! Labels of functions and versions. They have no effect on the network, so nodes do not get them.
 
 use fdn_core::label::Labels;
 use fdn_core::{AppName, Digest, TenantId, VersionNumber};
@@ -17,13 +17,13 @@ use crate::store::label::{label_get, label_set};
 use crate::store::revision::revision_lock;
 use crate::store::version::version_get;
 
-/// The tag of labels: it follows from what they are.
+/// The ETag of labels, derived from their content.
 #[must_use]
 pub fn label_tag(labels: &Labels) -> String {
     format!("\"{}\"", Digest::of(labels.to_string().as_bytes()).short())
 }
 
-/// Labels of an app's function itself, or of one of its versions.
+/// The labels of an app's function, or of one of its versions.
 ///
 /// # Errors
 /// When there is no such app or version, or the store fails.
@@ -55,10 +55,10 @@ async fn read(
     Ok(label_get(connection, tenant, &function, version).await?)
 }
 
-/// Replaces all labels of an app's function itself, or of one of its versions. The same labels change nothing.
+/// Replaces all labels of an app's function, or of one of its versions. Setting the same labels changes nothing.
 ///
 /// # Errors
-/// When there is no such app or version, the labels have changed, or the store fails.
+/// When there is no such app or version, the precondition fails, or the store fails.
 pub async fn set(
     state: &State,
     actor: &Actor,
@@ -68,7 +68,7 @@ pub async fn set(
 ) -> Result<(), Error> {
     let now = fdn_service::now();
     let changed: bool = in_transaction!(state.store, tx => {
-        // The app must not go between the look and the write.
+        // The app must not be deleted between reading and writing.
         revision_lock(&mut tx).await?;
         let old = read(&mut tx, (tenant, app), version).await?;
         expected.holds(&label_tag(&old))?;

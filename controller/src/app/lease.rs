@@ -1,4 +1,4 @@
-//! The lease of a cluster's head: where its global scheduler runs.
+//! The lease of a cluster's head, the node that runs its global scheduler.
 
 use fdn_core::enrol::{LeaseRequest, LeaseResponse};
 use fdn_core::{ClusterId, Timestamp};
@@ -11,10 +11,10 @@ use crate::store::enrolment::enrolment_hold;
 use crate::store::in_transaction;
 use crate::store::lease::{LeaseRow, LeaseWish, lease_ask};
 
-/// Grants or extends the lease, or tells who has it.
+/// Grants or extends the lease, or returns its present holder.
 ///
 /// # Errors
-/// When the time asked for makes no sense, the node was removed, or the store fails. Who may ask for which cluster is judged before.
+/// When the request is not valid, the node was removed, or the store fails. The caller has checked who may ask for which cluster.
 pub async fn ask(
     state: &State,
     cluster: &ClusterId,

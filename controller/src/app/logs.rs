@@ -1,7 +1,7 @@
-//! The log of an app, gathered from every living node and merged.
+//! The log of an app, gathered from every live node and merged.
 //!
-//! The last lines of all nodes come first, in the order of time. A reader that follows then gets lines as nodes send them; nodes that join are
-//! asked as well, nodes that die drop out. A slow reader makes the nodes wait: nothing is kept beyond a bounded channel.
+//! The last lines of all nodes come first, in order of time. A follower then gets lines as nodes send them; nodes that join are added, nodes that
+//! die drop out. A slow reader slows the nodes down: nothing is buffered beyond a bounded channel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,23 +23,23 @@ use crate::error::chain;
 use crate::state::{State, lock};
 use crate::store::app::app_get;
 
-/// How often a reader that follows looks for nodes that joined.
+/// How often a follower looks for nodes that joined.
 const LOOK: Duration = Duration::from_secs(2);
-/// Lines that are asked for again, so that none is lost between two requests.
+/// The number of last lines that are requested again, so that none is lost between two requests.
 const OVERLAP: u32 = 100;
 /// The pause before a node whose stream ended is asked again.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// What a reader wants.
+/// The options of a reader.
 #[derive(Clone, Copy, Debug)]
 pub struct LogQuery {
-    /// Whether to go on when the last line was sent.
+    /// Whether to wait for further lines.
     pub follow: bool,
-    /// How many of the last lines.
+    /// The number of last lines to begin with.
     pub tail: u32,
 }
 
-/// The only part of a line that merging looks at.
+/// The only field of a line that merging needs: its time.
 #[derive(Deserialize)]
 struct Stamp {
     at: u64,
@@ -75,7 +75,7 @@ pub async fn logs(
     tokio::spawn(async move {
         let _reader = reader;
         tokio::select! {
-            // The reader went away: every request to a node ends with the tasks.
+            // The reader disconnected: dropping the tasks ends every request to a node.
             () = sender.closed() => {}
             () = gather(&state, &app, query, &sender) => {}
         }
@@ -130,7 +130,7 @@ async fn last_lines(
                     },
                     &sender,
                 );
-                // What came within the time is shown; a node that hangs does not hold up the others.
+                // What arrived within the time is shown; a node that hangs does not delay the others.
                 drop(tokio::time::timeout(limit, asking).await);
             });
             let mut lines = Vec::new();
@@ -172,8 +172,8 @@ fn stamp(line: &[u8]) -> Option<u64> {
         .map(|stamp| stamp.at)
 }
 
-/// Follows all nodes until the reader goes away. `sent` holds the time up to which each node's lines have been sent; a node is always asked for
-/// some of its last lines, so that none falls between two requests.
+/// Follows all nodes until the reader disconnects. `sent` has, by node, the time up to which lines have been sent; a node is always asked for
+/// some of its last lines again, so that none is lost between two requests.
 async fn follow(
     state: &Arc<State>,
     app: &AppName,
@@ -211,14 +211,14 @@ async fn follow(
     }
 }
 
-/// A node's log.
+/// The log of a node.
 struct Source {
     at: Reached,
-    /// Lines up to this time have been sent.
+    /// The time up to which its lines have been sent.
     after: u64,
 }
 
-/// Passes one node's lines on until its answer ends; returns the time of the last one.
+/// Forwards the lines of a node until its response ends. Returns the time of the last one.
 async fn read_node(
     state: &State,
     app: &AppName,
@@ -258,7 +258,7 @@ async fn read_node(
     last
 }
 
-/// Cuts a stream of bytes into lines that are [`LogLine`]s; others and overlong ones are dropped.
+/// Cuts a byte stream into lines that are [`LogLine`]s; others and overlong ones are dropped.
 struct Lines {
     rest: BytesMut,
     limit: usize,

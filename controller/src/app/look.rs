@@ -1,4 +1,4 @@
-//! What the console shows of the network beside what it is: figures, client traffic, latencies, what DNS answers.
+//! What the console shows about the network's traffic: figures, client flows, latencies, and DNS answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -24,12 +24,12 @@ use crate::store::binding::binding_list;
 use crate::store::demand::DemandRow;
 use crate::store::look::{AskedBinding, Sight, app_names, app_of_host, binding_page, demand_bound};
 
-/// Demand that is looked at for one map: the newest.
+/// The most rows of demand read for one map: the newest.
 const DEMAND: u32 = 20_000;
-/// Steps that make up the last minute, without the one that has not ended.
+/// The number of steps in the last minute, without the one that has not ended.
 const MINUTE: u64 = 6;
 
-/// The apps that are seen; nothing if it is all there are.
+/// The names of the apps that `sight` covers; `None` if it covers all.
 async fn seen(state: &State, sight: &Sight) -> Result<Option<BTreeSet<AppName>>, Error> {
     if *sight == Sight::default() {
         return Ok(None);
@@ -41,10 +41,10 @@ async fn seen(state: &State, sight: &Sight) -> Result<Option<BTreeSet<AppName>>,
     }
 }
 
-/// What callers of the apps that are seen saw.
+/// The figures of the apps that `sight` covers, as their callers saw them.
 ///
 /// # Errors
-/// When an app is asked for that is not seen, or the store fails.
+/// When `sight` names an app that does not exist or that the caller may not see, or the store fails.
 pub async fn figures(
     state: &State,
     sight: &Sight,
@@ -59,10 +59,10 @@ pub async fn figures(
     Ok(show(&lines, (window, by), after, limit, now))
 }
 
-/// Clusters, and where the clients of the apps that are seen are sent.
+/// The clusters, and where the clients of the apps that `sight` covers are sent.
 ///
 /// # Errors
-/// When an app is asked for that is not seen, or the store fails.
+/// When `sight` names an app that does not exist or that the caller may not see, or the store fails.
 pub async fn traffic(state: &State, sight: &Sight) -> Result<TrafficMap, Error> {
     let names = seen(state, sight).await?;
     let now = fdn_service::now();
@@ -133,7 +133,7 @@ fn cluster(info: ClusterInfo, minute: &BTreeMap<ClusterId, Tally>, span: f64) ->
     }
 }
 
-/// Clients of one place who are sent to one cluster.
+/// The clients of one place that are sent to one cluster.
 #[derive(Clone, Debug)]
 struct Flow {
     location: Option<GeoPoint>,
@@ -141,7 +141,7 @@ struct Flow {
     weight: f64,
 }
 
-/// Puts demand together by place and cluster, the strongest first. A place is a tenth of a degree wide.
+/// Groups demand by place and cluster, the strongest first. A place is a tenth of a degree wide.
 fn flows<'a>(
     demand: impl Iterator<Item = (&'a DemandRow, ClusterId, f64)>,
     places: &Places<'_>,
@@ -182,7 +182,7 @@ fn flows<'a>(
     told
 }
 
-/// Where clients are, from what the network is told and from the database.
+/// The locations of clients, from the configured table and, for others, the geolocation database.
 struct Places<'a> {
     table: fdn_core::PrefixMap<GeoPoint>,
     state: &'a State,
@@ -202,7 +202,7 @@ impl<'a> Places<'a> {
     }
 }
 
-/// The prefixes that something is known of, by their text, beginning after `after`, at most `limit`: how far the clusters are.
+/// The prefixes with a known location or a measured latency, by their text, after `after`, at most `limit`, with the distances of the clusters.
 #[must_use]
 pub fn latencies(state: &State, after: &str, limit: usize) -> Vec<LatencyRow> {
     let world = state.world(fdn_service::now());
@@ -222,7 +222,7 @@ pub fn latencies(state: &State, after: &str, limit: usize) -> Vec<LatencyRow> {
     page.take(limit).map(row).collect()
 }
 
-/// Bindings of an app by the text of their prefix, beginning after `after`, at most `limit`.
+/// At most `limit` bindings of an app, by the text of their prefix, after `after`.
 ///
 /// # Errors
 /// When there is no such app, or the store fails.
@@ -252,10 +252,10 @@ pub async fn bindings(
     Ok(rows.into_iter().map(detail).collect())
 }
 
-/// What DNS servers answer a client who asks for a name, as far as the controller knows.
+/// What DNS servers answer a client that asks for a name, as far as the controller knows.
 ///
 /// # Errors
-/// When the name is no app's that the caller sees, or the store fails.
+/// When the name does not belong to an app that the caller may see, or the store fails.
 pub async fn dns(
     state: &State,
     caller: &Caller,
@@ -297,7 +297,7 @@ pub async fn dns(
     })
 }
 
-/// How far the clusters are from a client, and which of their gateways are alive.
+/// The latencies from a client to the clusters, and the live gateways of each.
 pub(super) fn prospect(
     state: &State,
     client: ClientPrefix,

@@ -1,4 +1,4 @@
-//! Use cases: what the controller does for a caller, without a word about HTTP.
+//! Use cases: the operations of the controller, independent of HTTP.
 
 pub mod access;
 pub mod actor;

@@ -1,5 +1,5 @@
-//! Policies of apps and keys of their callers: every change is a new revision of the app's desired state, in the audit log and on its way to
-//! all nodes in the same transaction.
+//! Policies of apps and keys of their callers. Every change is a new revision of the app's desired state; the audit entry and the message to all
+//! nodes are written in the same transaction.
 
 use fdn_core::policy::api::{CreateKey, CreatedKey, KeyInfo, PolicyInfo};
 use fdn_core::policy::{Policy, key};
@@ -21,11 +21,11 @@ use crate::store::policy::{
 };
 use crate::store::revision::revision_next;
 
-/// Most keys of one app that count at the same time.
+/// The most valid keys of one app at the same time.
 pub const KEYS_MAX: usize = 100;
-/// Keys that do not count any more and are remembered, for each app.
+/// The number of expired and revoked keys that are kept per app.
 const KEYS_REMEMBERED: usize = 100;
-/// The shortest life of a key with an end.
+/// The shortest time to live of a key, in ms.
 const TTL_MIN_MS: u64 = 60_000;
 
 /// The policy of an app; an empty one if it has none.
@@ -68,10 +68,10 @@ pub(super) async fn existing(
         .ok_or_else(|| Error::no_app(app))
 }
 
-/// Sets the policy of an app; an empty one takes it away. The one that it has already changes nothing.
+/// Sets the policy of an app; an empty one removes it. Setting the same one again changes nothing.
 ///
 /// # Errors
-/// When the policy is not valid, there is no such app, its policy has changed, or the store fails.
+/// When the policy is not valid, there is no such app, the precondition fails, or the store fails.
 pub async fn set(
     state: &State,
     tenant: TenantId,
@@ -119,7 +119,7 @@ pub async fn set(
     Ok(told(row))
 }
 
-/// Makes the app's desired state anew, with what is stored beside it.
+/// Stores the app under a new revision, and announces its desired state to nodes with everything that belongs to it.
 pub(super) async fn push(
     connection: &mut AnyConnection,
     app: AppRow,
@@ -149,10 +149,10 @@ pub(super) fn audit(
     }
 }
 
-/// Makes a key for a caller of an app.
+/// Creates a key for a caller of an app.
 ///
 /// # Errors
-/// When a bound is passed, the name is taken, there is no such app, or the store fails.
+/// When a limit is exceeded, the name is taken, there is no such app, or the store fails.
 pub async fn create_key(
     state: &State,
     tenant: TenantId,
@@ -214,7 +214,7 @@ fn shown(info: &KeyInfo) -> Option<String> {
     Some(state.to_string())
 }
 
-/// The keys of an app, newest first; those taken back are among them.
+/// The keys of an app, newest first, including revoked ones.
 ///
 /// # Errors
 /// When there is no such app or the store fails.
@@ -225,7 +225,7 @@ pub async fn keys(state: &State, tenant: TenantId, app: &AppName) -> Result<Vec<
     Ok(rows.into_iter().map(|row| row.info).collect())
 }
 
-/// Takes a key back. One that was taken back before stays so.
+/// Revokes a key. Revoking it again changes nothing.
 ///
 /// # Errors
 /// When there is no such app or key, or the store fails.

@@ -1,28 +1,28 @@
-//! What a caller says about the state it changes: that it is still the one the caller has read.
+//! Preconditions of changes: the caller states which state of the resource it has read.
 
 use fdn_core::Digest;
 use serde::Serialize;
 
 use crate::Error;
 
-/// A condition on a resource's tag (RFC 9110, section 13.1.1). Tags follow from what counts a resource's changes, and are compared inside
-/// the transaction that makes the next one.
+/// A condition on a resource's ETag (RFC 9110, section 13.1.1). ETags are derived from change counters or contents, and are compared inside the
+/// transaction that makes the next change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Precondition {
-    /// None: the last writer wins.
+    /// No condition: the last writer wins.
     #[default]
     None,
-    /// It exists.
+    /// The resource exists.
     Exists,
-    /// It has one of these tags.
+    /// The resource has one of these ETags.
     OneOf(Vec<String>),
 }
 
 impl Precondition {
-    /// Whether it holds for a resource that exists with this tag.
+    /// Checks the condition for an existing resource with this ETag.
     ///
     /// # Errors
-    /// When it does not.
+    /// When it does not hold.
     pub fn holds(&self, tag: &str) -> Result<(), Error> {
         match self {
             Self::OneOf(tags) if !tags.iter().any(|wanted| wanted == tag) => {
@@ -34,10 +34,10 @@ impl Precondition {
         }
     }
 
-    /// Whether it holds for a resource that does not exist.
+    /// Checks the condition for a resource that does not exist.
     ///
     /// # Errors
-    /// When it does not.
+    /// When it does not hold.
     pub fn holds_for_nothing(&self) -> Result<(), Error> {
         match self {
             Self::None => Ok(()),
@@ -48,16 +48,16 @@ impl Precondition {
     }
 }
 
-/// The tag of a resource whose changes are counted.
+/// The ETag of a resource with a change counter.
 #[must_use]
 pub fn tag(count: u64) -> String {
     format!("\"{count}\"")
 }
 
-/// The tag of a resource whose changes nothing counts: it follows from what it is.
+/// The ETag of a resource without a change counter: derived from its content.
 ///
 /// # Errors
-/// When it cannot be written as JSON.
+/// When the value cannot be serialized as JSON.
 pub fn tag_of(value: &impl Serialize) -> Result<String, Error> {
     let text = serde_json::to_vec(value);
     let text = text.map_err(|e| Error::Internal(format!("what a tag is of: {e}")))?;

@@ -1,4 +1,4 @@
-//! What would be planned for an app before it is deployed, and what it would cost.
+//! Preview of a plan: where an app would run before it is deployed, and what it would cost.
 
 use std::collections::BTreeMap;
 
@@ -26,15 +26,15 @@ use crate::state::State;
 use crate::store::app::app_get;
 use crate::store::billing::price::price_list_all;
 
-/// Calls that a price is told for.
+/// The number of calls that a price is given for.
 const MILLION: i128 = 1_000_000;
 /// Thirty days, in seconds.
 const MONTH_S: f64 = 30.0 * 86_400.0;
 
-/// Says what would be planned.
+/// Computes the plan and the price of a request.
 ///
 /// # Errors
-/// When the request makes no sense, names what does not exist, or the store fails.
+/// When the request is not valid, names something that does not exist, or the store fails.
 pub async fn plan(
     state: &State,
     tenant: TenantId,
@@ -125,7 +125,7 @@ fn check(request: &PlanRequest) -> Result<(), Error> {
     Ok(())
 }
 
-/// The app, if it exists and its own past is to be looked at, and what it runs.
+/// The app, if it exists, so that its history is taken into account, and the workflow to be planned.
 async fn what_runs(
     state: &State,
     tenant: TenantId,
@@ -160,7 +160,7 @@ async fn what_runs(
     }
 }
 
-/// What was asked for beside that.
+/// The profile with the duration and memory of the request, where they are given.
 fn over(request: &PlanRequest, mut profile: Profile) -> Profile {
     if let Some(duration) = request.duration {
         profile.work = Millis::from(duration.as_duration());
@@ -194,7 +194,7 @@ fn groups(workflow: &Workflow, placed: Placed) -> Vec<PlannedGroup> {
     placed.plans.iter().filter_map(group).collect()
 }
 
-/// What one call counts for, as the records of its stages will say: the time that each takes where it runs.
+/// The billed quantities of one call, as the records of its stages will have them: the time of each stage where it runs.
 fn of_one_call(
     profiles: &Profiles,
     times: &BTreeMap<StageName, Millis>,
@@ -224,7 +224,7 @@ fn of_one_call(
     Ok(sum)
 }
 
-/// What calls cost at the price list of today.
+/// The price of calls at today's price list.
 fn price(
     prices: &Prices,
     one: Quantities,

@@ -1,4 +1,4 @@
-//! Deleting users and tenants. Names in the audit log and on bills stay.
+//! Deletion of users and tenants. Their names stay in the audit log and on bills.
 
 use fdn_core::account::TenantRef;
 use fdn_core::{NetworkRole, Revision, TenantId, TenantRole, Timestamp, UserName};
@@ -25,7 +25,7 @@ use crate::store::{DEFAULT_TENANT, in_transaction};
 /// Deletes a user with memberships, sessions and API tokens.
 ///
 /// # Errors
-/// When there is none, the user has changed, a tenant would have no owner or the network no admin, or the store fails.
+/// When there is no such user, the precondition fails, a tenant would have no owner or the network no admin, or the store fails.
 pub async fn delete_user(
     state: &State,
     actor: &Actor,
@@ -34,7 +34,7 @@ pub async fn delete_user(
 ) -> Result<(), Error> {
     let now = fdn_service::now();
     in_transaction!(state.store, tx => {
-        // Counting owners and admins and removing one are one step for all controllers.
+        // The lock makes counting and removing owners and admins one step across all controllers.
         revision_lock(&mut tx).await?;
         let old = user::present(&mut tx, name).await?.info;
         expected.holds(&tag(old.generation))?;
@@ -64,10 +64,10 @@ pub async fn delete_user(
     Ok(())
 }
 
-/// Deletes a tenant: its apps with their versions if `force`, its members, keys and budgets. What it used and its bills stay, under its id.
+/// Deletes a tenant: its apps with their versions if `force`, its members, keys and budgets. Its usage and bills are kept under its id.
 ///
 /// # Errors
-/// When there is none, it has changed, it has apps and is not forced, it is the one that was there from the beginning, or the store fails.
+/// When there is no such tenant, the precondition fails, it has apps and `force` is not set, it is the default tenant, or the store fails.
 pub async fn delete_tenant(
     state: &State,
     actor: &Actor,
@@ -118,7 +118,7 @@ async fn clear(
         app_delete(&mut *connection, &app.name).await?;
         tell_gone(&mut *connection, &app.name, revision, now).await?;
     }
-    // Workflows hold on to versions of functions.
+    // First, since workflows refer to versions of functions.
     workflow_delete_all(&mut *connection, tenant).await?;
     for function in function_list(&mut *connection, tenant).await? {
         function_delete(&mut *connection, tenant, &function, now).await?;

@@ -1,4 +1,4 @@
-//! How much a tenant stores, and what the code repository refuses.
+//! Storage limits of tenants, and errors of the code repository.
 
 use fdn_core::account::{TenantInfo, TenantRef};
 use fdn_core::{Coded, ErrorCode, FunctionName, TenantId, TenantName};
@@ -8,34 +8,34 @@ use crate::Error;
 use crate::settings::RepositorySettings;
 use crate::store::tenant::tenant_get;
 
-/// A refusal of the code repository.
+/// An error of the code repository.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepositoryError {
-    /// The tenant stores as much as it may.
+    /// The tenant's storage is used up.
     #[error("tenant {tenant}: {reason}; delete apps that are not needed, or have the limit raised")]
     StorageFull {
         /// The tenant.
         tenant: TenantName,
-        /// What is used and what the limit is.
+        /// The present use and the limit.
         reason: String,
     },
-    /// A tenant that is to be deleted has apps.
+    /// A tenant to be deleted has apps.
     #[error(
         "tenant {tenant} has {apps} apps; delete them first, or delete them with it: fdn tenant delete {tenant} --force"
     )]
     TenantNotEmpty {
         /// The tenant.
         tenant: TenantName,
-        /// How many apps.
+        /// The number of apps.
         apps: u64,
     },
-    /// A function of the catalogue cannot be read as it was meant.
+    /// A function of the catalogue is damaged.
     #[error("function {name} of the catalogue: {reason}")]
     Damaged {
         /// The function.
         name: FunctionName,
-        /// What is wrong.
+        /// What is wrong with it.
         reason: String,
     },
 }
@@ -50,7 +50,7 @@ impl Coded for RepositoryError {
     }
 }
 
-/// The same tenant with the network's limits where it has none of its own.
+/// Returns the tenant with the network's limits where it has none of its own.
 #[must_use]
 pub fn limited(mut tenant: TenantInfo, settings: &RepositorySettings) -> TenantInfo {
     let storage = &mut tenant.storage;
@@ -63,11 +63,11 @@ pub fn limited(mut tenant: TenantInfo, settings: &RepositorySettings) -> TenantI
     tenant
 }
 
-/// Whether a tenant may store one more version of this size. In the transaction that writes the version nobody else can write one: the
-/// revision is taken.
+/// Checks that a tenant may store one more version of this size. In the transaction that writes the version nobody else can write one: it holds
+/// the revision lock.
 ///
 /// # Errors
-/// When the tenant is gone, a limit would be passed, or the store fails.
+/// When the tenant is gone, a limit would be exceeded, or the store fails.
 pub async fn admit(
     connection: &mut AnyConnection,
     settings: &RepositorySettings,

@@ -1,4 +1,4 @@
-//! Runs of workflows, as the gateways that lead them tell: taken in, written now and then, shown.
+//! Runs of workflows, as reported by the gateways that lead them: received, written periodically, and shown.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use crate::store::app::app_get;
 use crate::store::run::{run_get, run_page, run_trim, run_upsert};
 use crate::store::{StoreError, in_transaction};
 
-/// How often it is looked whether there is something to write.
+/// How often pending runs are written.
 const EVERY: Duration = Duration::from_millis(500);
-/// No run takes longer: one that seems to was led by a gateway that began anew.
+/// The longest time a run can take: one that seems to take longer was led by a gateway that has restarted.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// Runs that were told and are not written yet.
+/// Reported runs that are not written yet.
 #[derive(Debug, Default)]
 pub struct Pending {
     runs: BTreeMap<(AppName, RunId), RunInfo>,
 }
 
 impl Pending {
-    /// Takes a record in, unless a newer one of the run is there. How many had to go to make room: the oldest do.
+    /// Adds a record, unless a newer one of the run is there. Returns how many runs were dropped to make room: the oldest are.
     pub fn add(&mut self, run: RunInfo, most: usize) -> u64 {
         let key = (run.app.clone(), run.run);
         match self.runs.get(&key) {
@@ -43,7 +43,7 @@ impl Pending {
         oldest.map_or(0, |key| u64::from(self.runs.remove(&key).is_some()))
     }
 
-    /// Takes everything out: of each app the `keep` newest, since others would not be kept.
+    /// Takes out everything, by app: only the `keep` newest of each, since others would not be kept.
     fn take(&mut self, keep: u32) -> BTreeMap<AppName, Vec<RunInfo>> {
         let mut of: BTreeMap<AppName, Vec<RunInfo>> = BTreeMap::new();
         for ((app, _), run) in std::mem::take(&mut self.runs) {
@@ -57,7 +57,7 @@ impl Pending {
     }
 }
 
-/// Takes in what a gateway tells.
+/// Receives the reports of a gateway.
 pub fn heard(state: &State, runs: &[RunInfo]) {
     let most = state.settings.console.runs_pending;
     let mut pending = lock(&state.runs);
@@ -65,7 +65,7 @@ pub fn heard(state: &State, runs: &[RunInfo]) {
     state.metrics.console.runs_dropped.inc_by(gone);
 }
 
-/// Writes what gateways tell until shutdown: soon, because somebody may watch.
+/// Writes reported runs until shutdown: with little delay, since somebody may be watching.
 pub async fn run(state: Arc<State>, shutdown: CancellationToken) {
     let mut timer = tokio::time::interval(EVERY);
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -88,7 +88,7 @@ pub async fn run(state: Arc<State>, shutdown: CancellationToken) {
     }
 }
 
-/// Writes what was told since the last time; what cannot be written is tried again with the next one.
+/// Writes the runs reported since the last time; those that cannot be written are tried again with the next ones.
 async fn write(state: &State) -> Result<(), Error> {
     let (keep, most) = (
         state.settings.console.runs_per_app,
@@ -122,7 +122,7 @@ async fn write(state: &State) -> Result<(), Error> {
     Ok(written?)
 }
 
-/// Runs of an app before the one of this id, the newest first, at most `limit`; only those of a call, if it is named.
+/// At most `limit` runs of an app older than `before`, newest first; only those of one call, if `request` names it.
 ///
 /// # Errors
 /// When there is no such app, or the store fails.
@@ -168,7 +168,7 @@ pub async fn get(
     Ok(shown(state, found, fdn_service::now()))
 }
 
-/// A run whose gateway is gone will never tell how it ended.
+/// The run as it is shown: one whose gateway is gone is lost, since nobody will report its end.
 fn shown(state: &State, mut run: RunInfo, now: Timestamp) -> RunInfo {
     if run.status == RunStatus::Running {
         let leads =

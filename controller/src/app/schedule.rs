@@ -1,7 +1,7 @@
-//! Jobs that are submitted again and again, at moments that a cron expression names.
+//! Schedules: jobs that are submitted repeatedly, at the times of a cron expression.
 //!
-//! A schedule moves on and its job is written in one transaction, so each moment submits one job however many controllers look. Moments
-//! that passed while no controller ran are not made up for: the last of them submits one job, and the next one is in the future.
+//! A schedule advances and its job is written in one transaction, so each time submits one job however many controllers look. Times that passed
+//! while no controller ran are not made up for: together they submit one job, and the next one is in the future.
 
 use bytes::Bytes;
 use fdn_core::job::{Course, PutSchedule, SCHEDULE_BODY_MAX, ScheduleInfo};
@@ -28,10 +28,10 @@ use crate::store::job_schedule::{
 };
 use crate::store::tenant::tenant_get;
 
-/// Schedules of one sweep.
+/// The most schedules of one sweep.
 const BATCH: u32 = 200;
 
-/// An app's schedules, by name.
+/// The schedules of an app, by name.
 ///
 /// # Errors
 /// When the store fails.
@@ -40,7 +40,7 @@ pub async fn list(state: &State, app: &AppName) -> Result<Vec<ScheduleInfo>, Err
     Ok(rows.into_iter().map(|row| row.info).collect())
 }
 
-/// A page of the schedules of all apps that the filter lets through, by app and name, after the one that `after` names as `APP/NAME`.
+/// A page of the schedules of all apps that match the filter, by app and name, after `after`, written as `APP/NAME`.
 ///
 /// # Errors
 /// When the store fails.
@@ -56,7 +56,7 @@ pub async fn all(
     Ok(rows.into_iter().map(|row| row.info).collect())
 }
 
-/// What a schedule submits.
+/// The job that a schedule submits.
 fn wish(schedule: &PutSchedule) -> Wish {
     Wish {
         priority: schedule.priority,
@@ -69,10 +69,10 @@ fn wish(schedule: &PutSchedule) -> Wish {
     }
 }
 
-/// Sets a schedule.
+/// Creates or replaces a schedule.
 ///
 /// # Errors
-/// When it is not valid, there are too many, or the store fails.
+/// When it is not valid, there are too many, there is no such app, or the store fails.
 pub async fn put(
     state: &State,
     actor: &Actor,
@@ -127,10 +127,10 @@ pub async fn put(
     Ok(set)
 }
 
-/// Takes a schedule away. Jobs that it submitted stay.
+/// Removes a schedule. Jobs that it submitted are kept.
 ///
 /// # Errors
-/// When there is none, or the store fails.
+/// When there is no such schedule, or the store fails.
 pub async fn remove(
     state: &State,
     actor: &Actor,
@@ -174,7 +174,7 @@ fn audit(
     }
 }
 
-/// Submits the jobs of schedules whose moment has come.
+/// Submits the jobs of schedules that are due.
 ///
 /// # Errors
 /// When the store fails.
@@ -185,7 +185,7 @@ pub(crate) async fn submit_due(state: &State, now: Timestamp) -> Result<(), Erro
         if let Some(job) = submit_one(state, &row, now).await? {
             state.metrics.jobs.scheduled.inc();
             debug!(job = %job.id, app = %job.app, schedule = %row.info.name, "submitted by a schedule");
-            // A ticket only saves time. A broker that is away is waited for once, not for every job.
+            // A ticket only saves time. An unreachable broker is waited for once, not for every job.
             if broker_answers && let Err(error) = publish(state, job.id).await {
                 broker_answers = false;
                 debug!(job = %job.id, error = chain(&error), "no ticket for a scheduled job; dispatchers look for it");
@@ -207,7 +207,7 @@ async fn submit_one(
     let job = match judged(state, (row.tenant, &info.app), &by, &wish, now) {
         Ok(job) => Some(accepted(state, job, now)),
         Err(refused) => {
-            // A setting has become stricter since it was set.
+            // A limit in the settings has become stricter since the schedule was set.
             warn!(app = %info.app, schedule = %info.name, error = chain(&refused), "a schedule submits nothing");
             None
         }
@@ -229,7 +229,7 @@ async fn submit_one(
     })
 }
 
-/// The network itself submits it: what stands in the store is accepted.
+/// Sets a scheduled job to `queued` at once: being in the store, it needs no confirmation by the broker.
 fn accepted(state: &State, job: JobRow, now: Timestamp) -> JobRow {
     let terms = Terms {
         retry: state.settings.jobs.retry(),

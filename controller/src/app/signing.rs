@@ -1,4 +1,4 @@
-//! Whose signatures uploads of a tenant need: keys, the policy, and the step of the validation that looks at both.
+//! Signatures of uploads: a tenant's signing keys, its policy, and the validation step that checks both.
 
 use std::time::Instant;
 
@@ -27,10 +27,10 @@ use crate::upload::signature::{
 };
 use crate::upload::{Component, image};
 
-/// Looks whether an upload is signed as its tenant wants it.
+/// Checks an upload's signature against its tenant's keys and policy.
 ///
 /// # Errors
-/// When it is not, when a signature that came is not good, or when the store fails.
+/// When a required signature is missing, a signature that was sent is not valid, or the store fails.
 pub async fn judge(
     state: &State,
     tenant: TenantId,
@@ -96,10 +96,10 @@ fn bounded(signature: &Signature) -> Result<(), SignatureError> {
     Ok(())
 }
 
-/// Whether what was judged before still counts, in the transaction that writes the version: the policy may have changed, and keys gone.
+/// Checks again in the transaction that writes the version: the policy may have changed, and keys may have been removed since [`judge`].
 ///
 /// # Errors
-/// When it does not, or the store fails.
+/// When the upload would now need another signature, or the store fails.
 pub(super) async fn admit(
     connection: &mut AnyConnection,
     tenant: TenantId,
@@ -116,7 +116,7 @@ pub(super) async fn admit(
     Ok(())
 }
 
-/// A tenant's keys, by name.
+/// The signing keys of a tenant, by name.
 ///
 /// # Errors
 /// When the store fails.
@@ -140,7 +140,7 @@ fn shown(key: &SigningKeyInfo) -> Option<String> {
     Some(json!({ "algorithm": key.algorithm, "fingerprint": key.fingerprint }).to_string())
 }
 
-/// Adds a key, or replaces the one of its name. The same key again changes nothing.
+/// Adds a key, or replaces the one of the same name. Adding the same key again changes nothing.
 ///
 /// # Errors
 /// When the key cannot be used, there are too many, or the store fails.
@@ -161,7 +161,7 @@ pub async fn put_key(
     };
     let most = state.settings.repository.signing_keys_max;
     let kept: SigningKeyInfo = in_transaction!(state.store, tx => {
-        // Locks the tenant, so that counting keys and adding one are one step.
+        // Locks the tenant's row, so that counting and inserting keys is one step.
         let policy = signature_policy_get(&mut tx, tenant).await?;
         signature_policy_set(&mut tx, tenant, policy).await?;
         let keys = signing_key_list(&mut tx, tenant).await?;
@@ -187,10 +187,10 @@ pub async fn put_key(
     Ok(kept)
 }
 
-/// Removes a key: new uploads signed with it are refused. Versions that were accepted stay.
+/// Removes a key: new uploads signed with it are rejected. Versions that were accepted stay.
 ///
 /// # Errors
-/// When there is none, it is the last one and signatures are asked for, or the store fails.
+/// When there is no such key, it is the last one and signatures are required, or the store fails.
 pub async fn remove_key(
     state: &State,
     actor: &Actor,
@@ -222,10 +222,10 @@ pub async fn remove_key(
     Ok(())
 }
 
-/// Sets whether uploads must be signed. What is set already changes nothing.
+/// Sets whether uploads must be signed. Setting the same again changes nothing.
 ///
 /// # Errors
-/// When signatures are asked for and there is no key, the tenant has changed, or the store fails.
+/// When signatures are to be required and there is no key, the precondition fails, or the store fails.
 pub async fn set_policy(
     state: &State,
     actor: &Actor,

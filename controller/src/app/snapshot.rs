@@ -1,4 +1,4 @@
-//! Snapshots of desired state, for machines that may have missed something. What is read in one transaction is complete up to its revision.
+//! Snapshots of desired state, for machines that may have missed changes. What is read in one transaction is complete up to its revision.
 
 use fdn_core::api::{AppsSnapshot, DnsSnapshot};
 use fdn_core::{AppName, Revision};
@@ -17,7 +17,7 @@ use crate::store::policy::{gateway_get, gateway_list, quota_used};
 use crate::store::revision::revision_current;
 use crate::store::txt::{TxtRow, txt_list_all};
 
-/// Everything that nodes are told, in the transaction of `tx`; of apps those that are newer than `after`.
+/// The complete desired state for nodes, read in transaction `tx`; of apps only those that are newer than `after`.
 ///
 /// # Errors
 /// When the store fails.
@@ -56,7 +56,7 @@ pub async fn apps(
     })
 }
 
-/// Everything that DNS servers are told, in the transaction of `tx`; of apps those whose answers are newer than `after`.
+/// The complete desired state for DNS servers, read in transaction `tx`; of apps only those whose bindings are newer than `after`.
 ///
 /// # Errors
 /// When the store fails.
@@ -92,7 +92,7 @@ pub async fn dns(
     })
 }
 
-/// The bindings of one app among those of all, which stand together by app.
+/// The bindings of one app in a list that is grouped by app.
 fn of<'a>(bindings: &'a [BindingRow], app: &AppName) -> &'a [BindingRow] {
     let start = bindings
         .iter()

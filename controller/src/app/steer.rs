@@ -1,5 +1,5 @@
-//! What DNS servers answer a client: decided from the same tables that they are told, with the nodes that the controller hears for the health
-//! that they look after themselves.
+//! Predicts what DNS servers answer a client, from the same tables that they get. The nodes' reports to the controller stand in for the servers'
+//! own health checks.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -11,34 +11,34 @@ use fdn_core::{ClientPrefix, ClusterId, PrefixMap};
 
 use crate::store::binding::BindingRow;
 
-/// A cluster's gateways.
+/// The gateway addresses of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gateways {
-    /// All of them.
+    /// All addresses.
     pub all: Vec<IpAddr>,
     /// Those that are alive.
     pub live: Vec<IpAddr>,
 }
 
-/// The gateways of each cluster.
+/// The gateway addresses by cluster.
 pub type GatewaysOf = BTreeMap<ClusterId, Gateways>;
 
 /// Where a client is sent, and why.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Steered<'a> {
-    /// The cluster.
+    /// The cluster, if there is any.
     pub cluster: Option<ClusterId>,
-    /// Why.
+    /// The reason.
     pub why: SteerReason,
-    /// The binding that holds for the client, whether its cluster is alive or not.
+    /// The binding that applies to the client, whether its cluster is alive or not.
     pub binding: Option<&'a BindingRow>,
-    /// How many leading bits of the client this depends on.
+    /// The number of leading bits of the client's address that the answer depends on.
     pub scope: u8,
-    /// The answer.
+    /// The addresses in the answer.
     pub addresses: Vec<IpAddr>,
 }
 
-/// The gateways that DNS servers are told of, by cluster; `alive` says which of them are.
+/// The gateway addresses of one kind that DNS servers get, by cluster; `alive` tells which are alive.
 pub fn gateways(
     clusters: &[ClusterSpec],
     kind: AddressKind,
@@ -63,7 +63,7 @@ pub fn gateways(
         .collect()
 }
 
-/// Decides for one client: the cluster of its binding if that is alive, else the nearest that is; with nothing alive the bound one, else the
+/// Decides for one client: the cluster of its binding if that is alive, else the nearest live one; if none is alive, the bound one, else the
 /// nearest.
 #[must_use]
 pub fn steer<'a>(
@@ -112,7 +112,7 @@ pub fn steer<'a>(
     }
 }
 
-/// Why, in words.
+/// The reason, in words.
 #[must_use]
 pub fn words(steered: &Steered<'_>) -> String {
     let bound = steered
@@ -134,7 +134,7 @@ pub fn words(steered: &Steered<'_>) -> String {
     }
 }
 
-/// The clusters from near to far.
+/// The clusters with their latencies, nearest first.
 #[must_use]
 pub fn distances(view: &ClientView, gateways: Option<&GatewaysOf>) -> Vec<ClusterDistance> {
     let near = view.nearest_first();

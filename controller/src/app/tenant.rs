@@ -1,4 +1,4 @@
-//! Tenants and their members, as admins and owners manage them.
+//! Management of tenants and their members, by admins and owners.
 
 use fdn_core::account::{CreateTenant, MemberInfo, PutMember, TenantInfo, TenantRef, UpdateTenant};
 use fdn_core::repository::StorageLimit;
@@ -23,7 +23,7 @@ use crate::store::tenant::{
 };
 use crate::store::user::user_get;
 
-/// What the audit log says of a tenant's state.
+/// The state of a tenant in the audit log.
 fn state_of(tenant: &TenantInfo, limit: &StorageLimit) -> String {
     json!({ "name": tenant.name, "suspended_at": tenant.suspended_at, "storage": limit })
         .to_string()
@@ -60,10 +60,10 @@ pub(super) async fn present(
     Ok(limited(found, &state.settings.repository))
 }
 
-/// Makes a tenant.
+/// Creates a tenant.
 ///
 /// # Errors
-/// When the name is taken, the owner is nobody, or the store fails.
+/// When the name is taken, the owner does not exist, or the store fails.
 pub async fn create(
     state: &State,
     actor: &Actor,
@@ -96,7 +96,7 @@ async fn known_user(connection: &mut AnyConnection, user: &UserName) -> Result<(
     }
 }
 
-/// Tenants by name after `after`: those of `member`, or all.
+/// At most `limit` tenants, by name, after `after`: those of `member`, or all.
 ///
 /// # Errors
 /// When the store fails.
@@ -111,16 +111,16 @@ pub async fn list(
     Ok(rows.into_iter().map(|row| limited(row, settings)).collect())
 }
 
-/// One tenant.
+/// Returns a tenant.
 ///
 /// # Errors
-/// When there is none or the store fails.
+/// When there is no such tenant or the store fails.
 pub async fn get(state: &State, tenant: TenantId) -> Result<TenantInfo, Error> {
     let connection = &mut *state.store.read().await?;
     present(state, connection, &TenantRef::Id(tenant)).await
 }
 
-/// Tells the gateways of a tenant's apps whether to serve them.
+/// Announces the desired state of a tenant's apps anew, which tells gateways whether to serve them.
 async fn tell_all(
     connection: &mut AnyConnection,
     tenant: TenantId,
@@ -133,11 +133,11 @@ async fn tell_all(
     Ok(())
 }
 
-/// Renames, suspends or resumes a tenant, or sets what it may store. Gateways refuse calls of a suspended tenant's apps as soon as they hear of it,
-/// and serve them again when it is resumed: what the apps need stays ready there.
+/// Renames, suspends or resumes a tenant, or sets its storage limits. Gateways refuse calls of a suspended tenant's apps as soon as they learn of
+/// it, and serve them again once it is resumed: what the apps need stays ready there.
 ///
 /// # Errors
-/// When there is none, it has changed, the name is taken, or the store fails.
+/// When there is no such tenant, the precondition fails, the name is taken, or the store fails.
 pub async fn update(
     state: &State,
     actor: &Actor,
@@ -189,7 +189,7 @@ pub async fn update(
     Ok(updated)
 }
 
-/// A tenant's members by name after `after`.
+/// At most `limit` members of a tenant, by name, after `after`.
 ///
 /// # Errors
 /// When the store fails.
@@ -202,10 +202,10 @@ pub async fn members(
     Ok(member_list(&mut *state.store.read().await?, tenant, after, limit).await?)
 }
 
-/// One member.
+/// Returns a member.
 ///
 /// # Errors
-/// When there is none or the store fails.
+/// When there is no such member or the store fails.
 pub async fn member(state: &State, tenant: TenantId, user: &UserName) -> Result<MemberInfo, Error> {
     let found = member_get(&mut *state.store.read().await?, tenant, user).await?;
     found.ok_or_else(|| no_member(user))
@@ -218,7 +218,7 @@ fn no_member(user: &UserName) -> Error {
     }
 }
 
-/// Refuses a change after which a tenant that had an owner would have none.
+/// Fails if a tenant that had an owner now has none.
 async fn owner_left(
     connection: &mut AnyConnection,
     tenant: TenantId,
@@ -232,10 +232,10 @@ async fn owner_left(
     Ok(())
 }
 
-/// Adds a member or changes one's role. The same role again changes nothing.
+/// Adds a member or changes a member's role. Setting the same role again changes nothing.
 ///
 /// # Errors
-/// When the user is nobody, the member has changed, no owner would be left, or the store fails.
+/// When the user does not exist, the precondition fails, no owner would be left, or the store fails.
 pub async fn put_member(
     state: &State,
     actor: &Actor,
@@ -245,7 +245,7 @@ pub async fn put_member(
 ) -> Result<MemberInfo, Error> {
     let (now, role) = (fdn_service::now(), wish.role);
     let member: MemberInfo = in_transaction!(state.store, tx => {
-        // Counting owners and changing one are one step for all controllers.
+        // The lock makes counting and changing owners one step across all controllers.
         revision_lock(&mut tx).await?;
         known_user(&mut tx, user).await?;
         let old = member_get(&mut tx, tenant, user).await?;
@@ -276,7 +276,7 @@ pub async fn put_member(
 /// Removes a member.
 ///
 /// # Errors
-/// When there is none, the member has changed, no owner would be left, or the store fails.
+/// When there is no such member, the precondition fails, no owner would be left, or the store fails.
 pub async fn remove_member(
     state: &State,
     actor: &Actor,

@@ -1,4 +1,4 @@
-//! One call as a whole: what the nodes keep of it, joined with the plan, the binding of its client and the run that it began.
+//! Traces of single calls: the records of the nodes, joined with the plan, the binding of the client and the workflow run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,15 +12,16 @@ use super::{calls, explain, runs};
 use crate::Error;
 use crate::state::{State, lock};
 
-/// Records of one request id that are looked at: stages of a workflow, and calls of a client that uses an id again.
+/// The most records read per request id: stages of a workflow, and calls of a client that reuses an id.
 const CALLS: u32 = 200;
-/// Runs of one request id that are looked at.
+/// The most runs read per request id.
 const RUNS: u32 = 10;
 
-/// The newest call of a tenant's app with this request id. It is explained for `client`, or else for who called.
+/// The trace of the newest call of a tenant's app with this request id. The placement is explained for `client`, or else for the client that
+/// called.
 ///
 /// # Errors
-/// When there is no such app or call, there are too many readers, or the store fails.
+/// When there is no such app or call, there are too many searches at once, or the store fails.
 pub async fn trace(
     state: &Arc<State>,
     (tenant, app): (TenantId, &AppName),
@@ -59,7 +60,7 @@ pub async fn trace(
     Ok(join(chosen, beside))
 }
 
-/// Says where a call was looked for, and who did not answer.
+/// The error that no call was found: how many nodes were searched, and how many did not answer.
 fn no_call(
     app: &AppName,
     request: &str,
@@ -80,7 +81,7 @@ fn no_call(
     }
 }
 
-/// So many nodes. Their names are for those who may look at machines.
+/// A number of nodes in words. Their names are only for those who may look at machines.
 fn counted(count: usize) -> String {
     match count {
         0 => "no nodes".to_owned(),

@@ -1,5 +1,5 @@
-//! Splitting an app's calls between versions of its function. A change is a new revision of the app's desired state; versions that nodes have
-//! already are not made ready anew, so weights move within the time of a message.
+//! Traffic splits: an app's calls divided between versions of its function. A change is a new revision of the app's desired state; nodes do not
+//! load versions again that they have, so new weights apply as soon as the message arrives.
 
 use fdn_core::policy::Traffic;
 use fdn_core::policy::api::TrafficInfo;
@@ -41,7 +41,7 @@ pub async fn get(state: &State, tenant: TenantId, app: &AppName) -> Result<Traff
 /// Sets the split of an app; an empty one sends all calls to the current version.
 ///
 /// # Errors
-/// When the split is not valid or names a version that does not exist, there is no such app, its split has changed, or the store fails.
+/// When the split is not valid or names a version that does not exist, there is no such app, the precondition fails, or the store fails.
 pub async fn set(
     state: &State,
     tenant: TenantId,

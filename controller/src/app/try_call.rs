@@ -1,6 +1,7 @@
-//! Trying an app: the controller calls one of the network's own gateways, which judges that like a client's call, and tells how it went.
+//! Test calls of an app: the controller calls one of the network's gateways, which handles that like a client's call, and returns the response
+//! with timings.
 //!
-//! Nobody but a node of the network is ever called: the address is not part of what is asked for, and redirects are answers like others.
+//! Only nodes of the network are ever called: the address is not part of the request, and redirects are returned like other responses.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -22,13 +23,13 @@ use crate::state::{State, lock};
 use crate::store::app::app_get;
 use crate::store::binding::binding_list;
 
-/// Header fields of one call.
+/// The most header fields of one call.
 const HEADERS_MAX: usize = 100;
-/// The least time of a call: less is none.
+/// The shortest timeout of a call.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// The header by which a gateway tells which cluster ran which stage.
+/// The response header in which a gateway names the cluster of each stage.
 const STAGES: &str = "x-fdn-stages";
-/// What belongs to a connection, or says who calls: the controller's to say, or nobody's.
+/// Header fields that a test call may not set: they belong to the connection, or tell who calls.
 const NOT_SENT: [&str; 14] = [
     "host",
     "connection",
@@ -46,21 +47,21 @@ const NOT_SENT: [&str; 14] = [
     header::IDENTITY,
 ];
 
-/// Why an app could not be tried.
+/// Why an app could not be called.
 #[derive(Debug, thiserror::Error)]
 pub enum TryError {
-    /// The call cannot be made as it is asked for.
+    /// The request is not valid.
     #[error("{field}: {problem}")]
     Invalid {
-        /// Which part.
+        /// The field of the request.
         field: &'static str,
         /// What is wrong with it.
         problem: String,
     },
-    /// There is no gateway that could be called.
+    /// There is no live gateway.
     #[error("no gateway of {0} is alive; `fdn node list` shows why")]
     NoGateway(String),
-    /// Those that there are cannot be called.
+    /// Controllers cannot call the live gateways.
     #[error(
         "the gateways of {0} are agents of an older release, which controllers cannot call; upgrade them"
     )]
@@ -68,9 +69,9 @@ pub enum TryError {
     /// The gateway was called and did not answer.
     #[error("the gateway {gateway} did not answer: {problem}")]
     NoAnswer {
-        /// Which gateway.
+        /// The gateway's address.
         gateway: SocketAddr,
-        /// Why.
+        /// The reason.
         problem: String,
     },
 }
@@ -90,7 +91,7 @@ fn invalid(field: &'static str, problem: impl std::fmt::Display) -> TryError {
     TryError::Invalid { field, problem }
 }
 
-/// A call that can be made.
+/// A validated call.
 #[derive(Debug, PartialEq)]
 struct Call {
     method: Method,
@@ -150,7 +151,7 @@ impl Call {
         })
     }
 
-    /// What it asks of this node, and of nobody else, whatever the path looks like.
+    /// The request target, checked to stay on this node's origin whatever the path looks like.
     fn target(&self, node: &Reached) -> Result<&str, TryError> {
         let read = |target: &str| node.url(target).parse::<Url>();
         let origin = read("/").map_err(|e| invalid("path", e))?.origin();
@@ -165,7 +166,7 @@ impl Call {
 /// Calls the app as `client` would.
 ///
 /// # Errors
-/// When there is no such app, the call cannot be made, no gateway answers, or too many are made at once.
+/// When there is no such app, the request is not valid, no gateway answers, or there are too many test calls at once.
 pub async fn try_call(
     state: &State,
     (tenant, app): (TenantId, &AppName),
@@ -225,7 +226,7 @@ async fn gateway(
     }
     let fits = |of: &ClusterId| cluster.as_ref().is_none_or(|cluster| cluster == of);
     let alive = live.alive(now).map(|seen| &seen.status);
-    // One that takes no new work is still better than none.
+    // A draining node is still better than none.
     let first = alive
         .filter(|status| fits(&status.cluster))
         .min_by_key(|status| (status.controller_port.is_none(), status.draining));
@@ -282,7 +283,7 @@ async fn send(
     ))
 }
 
-/// A body up to a size, and whether there was more.
+/// A body up to `most` bytes, and whether there was more.
 async fn read(
     mut response: reqwest::Response,
     most: usize,
@@ -306,7 +307,7 @@ fn answer(
     total: Duration,
 ) -> TryAnswer {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    // What is cut may end within a character.
+    // A truncated body may end within a character.
     let whole = match std::str::from_utf8(body) {
         Ok(text) => Some(text),
         Err(error) if truncated && error.error_len().is_none() => {
@@ -340,7 +341,7 @@ fn answer(
     }
 }
 
-/// What the gateway tells, then what is left for the way, then everything.
+/// The phases that the gateway reports, then the rest as `network`, then the total.
 fn timings(headers: &HeaderMap, total: Duration) -> Vec<TryPhase> {
     let told = headers.get_all(header::TIMING).iter();
     let told = told
@@ -359,7 +360,7 @@ fn timings(headers: &HeaderMap, total: Duration) -> Vec<TryPhase> {
     phases
 }
 
-/// One metric of a `server-timing` list, if it says how long.
+/// One metric of a `server-timing` list, if it has a duration.
 fn phase(metric: &str) -> Option<TryPhase> {
     let mut parts = metric.split(';').map(str::trim);
     let phase = parts.next().filter(|name| !name.is_empty())?.to_owned();
@@ -373,7 +374,7 @@ fn phase(metric: &str) -> Option<TryPhase> {
     })
 }
 
-/// `resize=eu-west, face=us-east`.
+/// Parses a list such as `resize=eu-west, face=us-east`.
 fn stages(text: &str) -> Vec<TryStage> {
     let pairs = text
         .split(',')

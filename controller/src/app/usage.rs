@@ -1,4 +1,4 @@
-//! Usage as nodes hand it over: counted once, forgotten when it is old.
+//! Usage delivered by nodes: counted once, and deleted when it is old.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::store::policy::{quota_add, quota_new, quota_of, quota_trim};
 use crate::store::usage::{usage_store, usage_trim};
 use crate::store::usage_sums::{batch_trim, usage_add};
 
-/// How often what is old is forgotten.
+/// How often old usage is deleted.
 const TRIM: Duration = Duration::from_secs(600);
 
-/// Adds a batch of sums. When this returns, the node need not send it again.
+/// Adds a batch of sums. Once this returns, the node need not send it again.
 ///
 /// # Errors
-/// When the batch is not one, or the database fails.
+/// When the batch cannot be parsed, or the database fails.
 pub async fn add(state: &State, bytes: &[u8]) -> Result<UsageReceipt, Error> {
     let batch: UsageSums = serde_json::from_slice(bytes)
         .map_err(|e| Error::BadRequest(format!("a batch of sums of usage: {e}")))?;
@@ -47,10 +47,10 @@ fn count(state: &State, sent: u64, receipt: UsageReceipt) {
     count("duplicate", sent.saturating_sub(receipt.stored));
 }
 
-/// Stores a batch of records, from a node of the revision before. When this returns, the node may forget it.
+/// Stores a batch of records from a node of the previous release. Once this returns, the node may delete it.
 ///
 /// # Errors
-/// When the batch is not one, or the database fails.
+/// When the batch cannot be parsed, or the database fails.
 pub async fn store(state: &State, bytes: &[u8]) -> Result<UsageReceipt, Error> {
     let batch: UsageBatch = serde_json::from_slice(bytes)
         .map_err(|e| Error::BadRequest(format!("a batch of usage records: {e}")))?;
@@ -68,7 +68,7 @@ pub async fn store(state: &State, bytes: &[u8]) -> Result<UsageReceipt, Error> {
     Ok(receipt)
 }
 
-/// Forgets what is old until `stop` is cancelled.
+/// Deletes old usage until `stop` is cancelled.
 pub(crate) async fn trim(state: Arc<State>, stop: CancellationToken) {
     let mut timer = tokio::time::interval(TRIM);
     loop {
@@ -89,7 +89,7 @@ async fn trim_once(state: &State, now: Timestamp) -> Result<(u64, u64), Error> {
     let before = |age: fdn_core::DurationMs| Timestamp(now.get().saturating_sub(age.as_millis()));
     let mut connection = state.store.read().await?;
     quota_trim(&mut connection, Window::at(now).month_begins()).await?;
-    // Neither waits for the other: each may have much to do after a change of the settings.
+    // If one fails, the other is still done: each may have much to do after a change of the settings.
     let rows = usage_trim(&mut connection, before(usage.keep)).await;
     let batches = batch_trim(&mut connection, before(usage.remember)).await?;
     Ok((batches, rows?))

@@ -1,4 +1,4 @@
-//! Users, as admins manage them, and what users change of their own account.
+//! Management of users by admins, and changes that users make to their own account.
 
 use fdn_core::account::{
     ChangePassword, CreateUser, SessionInfo, SetPassword, UpdateUser, UserInfo,
@@ -43,7 +43,7 @@ pub(super) fn audit(
     }
 }
 
-/// Nobody would be left who can give roles.
+/// The error that nobody would be left who can assign roles.
 pub(super) fn last_admin() -> Error {
     Error::LastOfItsKind(
         "this is the network's last admin; make somebody else an admin first (whoever was invited counts once a password is chosen)"
@@ -59,10 +59,10 @@ pub(super) async fn present(
     found.ok_or_else(|| Error::no_user(user))
 }
 
-/// Makes a user.
+/// Creates a user.
 ///
 /// # Errors
-/// When the name is taken, the password is not accepted, or the store fails.
+/// When the name is taken, the password is not acceptable, or the store fails.
 pub async fn create(state: &State, actor: &Actor, wish: &CreateUser) -> Result<UserInfo, Error> {
     let now = fdn_service::now();
     let hash = match wish.oidc && wish.password.is_empty() {
@@ -85,7 +85,7 @@ pub async fn create(state: &State, actor: &Actor, wish: &CreateUser) -> Result<U
     Ok(row.info)
 }
 
-/// Users by name after `after`.
+/// At most `limit` users, by name, after `after`.
 ///
 /// # Errors
 /// When the store fails.
@@ -94,19 +94,19 @@ pub async fn list(state: &State, after: &str, limit: u32) -> Result<Vec<UserInfo
     Ok(rows.into_iter().map(|row| row.info).collect())
 }
 
-/// One user.
+/// Returns a user.
 ///
 /// # Errors
-/// When there is none or the store fails.
+/// When there is no such user or the store fails.
 pub async fn get(state: &State, user: &UserName) -> Result<UserInfo, Error> {
     let row = present(&mut *state.store.read().await?, user).await?;
     Ok(row.info)
 }
 
-/// Disables or enables a user, or changes the network role. A disabled user's sessions, API tokens and invitation end in the same step.
+/// Disables or enables a user, or changes the network role. A disabled user's sessions, API tokens and invitation end in the same transaction.
 ///
 /// # Errors
-/// When there is none, the user has changed, no admin would be left, or the store fails.
+/// When there is no such user, the precondition fails, no admin would be left, or the store fails.
 pub async fn update(
     state: &State,
     actor: &Actor,
@@ -116,7 +116,7 @@ pub async fn update(
 ) -> Result<UserInfo, Error> {
     let now = fdn_service::now();
     let updated: UserInfo = in_transaction!(state.store, tx => {
-        // Counting admins and changing one are one step for all controllers.
+        // The lock makes counting and changing admins one step across all controllers.
         revision_lock(&mut tx).await?;
         let old = present(&mut tx, user).await?.info;
         expected.holds(&tag(old.generation))?;
@@ -154,10 +154,10 @@ pub async fn update(
     Ok(updated)
 }
 
-/// Sets somebody's password. Their sessions end, and an invitation; their API tokens go on.
+/// Sets a user's password. The user's sessions and invitation end; API tokens stay valid.
 ///
 /// # Errors
-/// When there is no such user, the password is not accepted, or the store fails.
+/// When there is no such user, the password is not acceptable, or the store fails.
 pub async fn set_password(
     state: &State,
     actor: &Actor,
@@ -167,10 +167,10 @@ pub async fn set_password(
     write_password(state, actor, user, wish.password, None).await
 }
 
-/// Changes one's own password. One's other sessions end.
+/// Changes the caller's own password. The caller's other sessions end.
 ///
 /// # Errors
-/// When the present password is not right, the new one is not accepted, there were too many failures, or the store fails.
+/// When the present password is wrong, the new one is not acceptable, there were too many failures, or the store fails.
 pub async fn change_password(
     state: &State,
     actor: &Actor,
@@ -196,7 +196,7 @@ async fn write_password(
     let now = fdn_service::now();
     let hash = hash_chosen(state, password).await?;
     in_transaction!(state.store, tx => {
-        // Of a password that is set and an invitation that is made or accepted at the same time, one comes first, here and for its sessions.
+        // Serializes this with creating and accepting an invitation, including what each does to sessions.
         revision_lock(&mut tx).await?;
         present(&mut tx, user).await?;
         user_set_password(&mut tx, user, &hash, now).await?;
@@ -208,7 +208,7 @@ async fn write_password(
     Ok(())
 }
 
-/// One's own sessions, the last used first.
+/// The person's own sessions, the last used first.
 ///
 /// # Errors
 /// When the store fails.
@@ -228,10 +228,10 @@ pub async fn sessions(state: &State, person: &Person) -> Result<Vec<SessionInfo>
     Ok(rows.into_iter().map(info).collect())
 }
 
-/// Ends one of one's own sessions.
+/// Ends one of the person's own sessions.
 ///
 /// # Errors
-/// When there is none or the store fails.
+/// When there is no such session or the store fails.
 pub async fn end_session(
     state: &State,
     actor: &Actor,

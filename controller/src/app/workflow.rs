@@ -1,6 +1,6 @@
-//! Workflows: judged, deployed as new versions, shown.
+//! Workflows: validated, deployed as new versions, and shown.
 //!
-//! A workflow that brings what is current already changes nothing. What a deploy writes is written in one transaction, as with functions.
+//! Deploying the workflow that is current already changes nothing. A deploy is written in one transaction, as with functions.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,23 +33,24 @@ use crate::store::version::{
 use crate::store::workflow::workflow_insert;
 use crate::store::{StoreError, in_transaction};
 
-/// A workflow that a developer sends.
+/// A workflow to be validated or deployed.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// Whose it is.
+    /// The tenant of the app.
     pub tenant: TenantId,
     /// Who sends it.
     pub actor: &'a Actor,
     /// The app.
     pub app: &'a AppName,
-    /// YAML or JSON.
+    /// The declaration, in YAML or JSON.
     pub text: &'a str,
 }
 
-/// Judges a workflow, and makes it the app's current version unless it is a `dry_run`; with the tag that the app has then, if it is there.
+/// Validates a workflow, and makes it the app's current version unless it is a `dry_run`. Also returns the app's ETag afterwards; `None` if there
+/// is no app.
 ///
 /// # Errors
-/// When it is not valid, the app is a plain function or has changed, or the store fails. Nothing is stored then.
+/// When it is not valid, the app is a plain function, the precondition fails, or the store fails. Nothing is stored then.
 pub async fn deploy(
     state: &State,
     request: &Request<'_>,
@@ -92,7 +93,7 @@ fn tag_of_app(row: &AppRow) -> String {
     app_tag(row.version, row.deployed_at)
 }
 
-/// Whether an app is still as the caller has read it.
+/// Checks the precondition against the present app.
 fn holds(expected: &Precondition, present: Option<&AppRow>) -> Result<(), Error> {
     match present {
         Some(row) => expected.holds(&tag_of_app(row)),
@@ -100,7 +101,7 @@ fn holds(expected: &Precondition, present: Option<&AppRow>) -> Result<(), Error>
     }
 }
 
-/// The app as it is, if it may become a workflow.
+/// The present app, if it is a workflow; `None` if there is none.
 async fn current(
     connection: &mut AnyConnection,
     tenant: TenantId,
@@ -116,7 +117,7 @@ async fn current(
     }
 }
 
-/// Looks up every function that is named.
+/// Looks up every function that the declaration names.
 pub(super) async fn resolve(
     connection: &mut AnyConnection,
     tenant: TenantId,
@@ -151,7 +152,7 @@ async fn look_up(
 ) -> Result<Found, StoreError> {
     let app = function.as_str().parse::<AppName>();
     let app = match app {
-        // Functions of other tenants are not there.
+        // Functions of other tenants count as missing.
         Ok(app) => app_get(connection, &app)
             .await?
             .filter(|app| app.tenant == tenant),
@@ -231,7 +232,7 @@ async fn store(
     Ok(row)
 }
 
-/// A version whose artifact is the definition.
+/// Writes a version whose artifact is the definition.
 async fn version_write(
     connection: &mut AnyConnection,
     request: &Request<'_>,
@@ -260,7 +261,7 @@ async fn version_write(
     Ok(number)
 }
 
-/// An app's workflow as it is now, with the app's tag.
+/// The current workflow of an app, with the app's ETag.
 ///
 /// # Errors
 /// When there is no such app, it is a plain function, or the store fails.
@@ -303,7 +304,7 @@ pub async fn get(
     Ok((detail, tag))
 }
 
-/// Stage maps with all that a reader wants to know, in the order of the stages.
+/// The clusters of the stages with functions and versions, by entry cluster, in the order of the stages.
 fn shown(
     definition: &Definition,
     maps: BTreeMap<ClusterId, BTreeMap<StageName, ClusterId>>,
@@ -325,7 +326,7 @@ fn shown(
         .collect()
 }
 
-/// Refuses to delete a function that workflows run.
+/// Checks that no workflow runs a function that is to be deleted.
 ///
 /// # Errors
 /// When one does, or the store fails.
@@ -347,7 +348,7 @@ pub(super) async fn check_unused(
     )))
 }
 
-/// What an earlier version of an app is: a workflow, or the function of the app's name.
+/// The definition of an earlier version of an app: that of a workflow, or the function of the app's name.
 ///
 /// # Errors
 /// When the store fails.

@@ -1,5 +1,5 @@
-//! Machine code beside the components: what this controller compiled when an upload was judged, one object for each component and engine. It is worth only
-//! the time that it saves: whoever does not find it compiles the component.
+//! Machine code in the artifact store: compiled by controllers when they validate uploads, one object per component and engine. It only saves
+//! time: nodes that do not find it compile the component themselves.
 
 use std::path::Path;
 
@@ -19,10 +19,10 @@ impl Artifacts {
         Key::from(format!("{}/compiled/{}/{hex}", self.prefix, &hex[..2]))
     }
 
-    /// Writes machine code behind its head; what is there is replaced.
+    /// Writes the head and the machine code; an existing object is replaced.
     ///
     /// # Errors
-    /// When the file cannot be read or the store fails; then nothing is left in it.
+    /// When the file cannot be read or the store fails; then no object is written.
     pub async fn compiled_put(
         &self,
         head: &CompiledHead,
@@ -42,7 +42,7 @@ impl Artifacts {
             .await
     }
 
-    /// Reads machine code and its head.
+    /// Reads machine code with its head.
     ///
     /// # Errors
     /// When there is none for this engine, or the store fails.
@@ -55,7 +55,7 @@ impl Artifacts {
         self.get_at(&key, component, None).await
     }
 
-    /// Removes all machine code of a component; none is no error.
+    /// Deletes all machine code of a component; succeeds if there is none.
     ///
     /// # Errors
     /// When the store fails.

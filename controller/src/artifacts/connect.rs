@@ -1,4 +1,4 @@
-//! Opening the two kinds of store.
+//! Connections to the two kinds of artifact store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use object_store::{ObjectStore, RetryConfig};
 use super::ArtifactError;
 use crate::settings::S3Settings;
 
-/// How long the service may be silent.
+/// The longest silence of the service before a request fails.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// How often a request to the service is repeated when it fails for a reason that may pass.
+/// How often a request to the service is retried after a transient failure.
 const RETRIES: usize = 3;
-/// Within which time.
+/// The time within which a request is retried.
 const RETRY_TIME: Duration = Duration::from_secs(20);
 
 fn settings_error(error: impl std::fmt::Display) -> ArtifactError {
     ArtifactError::Settings(error.to_string())
 }
 
-/// A folder; files are written beside it first, flushed to disk, then renamed.
+/// A local folder; files are first written beside their final name, flushed to disk, then renamed.
 pub(super) fn local(folder: &Path) -> Result<Arc<dyn ObjectStore>, ArtifactError> {
     std::fs::create_dir_all(folder)
         .map_err(|e| settings_error(format!("{} cannot be made: {e}", folder.display())))?;
@@ -43,7 +43,7 @@ pub(super) fn s3(settings: &S3Settings) -> Result<Arc<dyn ObjectStore>, Artifact
         .with_access_key_id(secret(&settings.access_key_file)?.expose())
         .with_secret_access_key(secret(&settings.secret_key_file)?.expose())
         .with_allow_http(settings.allow_http)
-        // Not every compatible service knows the request that deletes many objects at once.
+        // Not every compatible service supports the request that deletes many objects at once.
         .with_disable_bulk_delete(true)
         .with_retry(RetryConfig {
             max_retries: RETRIES,
@@ -57,7 +57,7 @@ pub(super) fn s3(settings: &S3Settings) -> Result<Arc<dyn ObjectStore>, Artifact
     Ok(Arc::new(builder.build().map_err(settings_error)?))
 }
 
-/// Connects with the network's own HTTP client: the default one would look for a process-wide TLS provider.
+/// Connects with the network's own HTTP client: the default one would need a process-wide TLS provider.
 #[derive(Debug)]
 struct Connector;
 

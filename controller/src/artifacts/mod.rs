@@ -1,8 +1,8 @@
 //! The artifact store: components by the SHA-256 of their bytes, in a local folder or an S3-compatible service.
 //!
-//! Nothing is written here before it was validated, and nothing is removed here but by the collector ([`crate::app::collect`]). An object appears whole or not at all: the local folder renames a finished file, the
-//! service completes a multipart upload. Writing the same artifact again replaces equal bytes by equal bytes, which also heals a
-//! damaged object.
+//! Components are written here only after validation, and deleted only by the collector ([`crate::app::collect`]). Writes are atomic: the local
+//! folder renames a finished file, the service completes a multipart upload. Writing the same artifact again replaces bytes by equal bytes, which
+//! also repairs a damaged object.
 
 mod compiled;
 mod connect;
@@ -26,7 +26,7 @@ use crate::settings::ArtifactSettings;
 pub use objects::{JobObject, ObjectError};
 pub use packs::StoredPack;
 
-/// Bytes of one part of a multipart upload; S3 wants at least 5 MiB for all but the last.
+/// The size of a part of a multipart upload, in bytes; S3 requires at least 5 MiB for all but the last.
 const PART: usize = 8 << 20;
 
 /// An error of the artifact store.
@@ -36,21 +36,21 @@ pub enum ArtifactError {
     /// There is no such artifact.
     #[error("artifact {0} is not in the artifact store; upload the version again")]
     Missing(Digest),
-    /// The range lies outside of the artifact.
+    /// The range lies outside the artifact.
     #[error("the range lies outside of artifact {0}")]
     Range(Digest),
     /// The store failed.
     #[error("the artifact store failed to {action} {digest}")]
     Failed {
-        /// What it was to do.
+        /// The operation.
         action: &'static str,
-        /// With which artifact.
+        /// The digest of the artifact.
         digest: Digest,
-        /// Why.
+        /// The cause.
         #[source]
         source: object_store::Error,
     },
-    /// The store could not say what it holds.
+    /// The store could not list its objects.
     #[error("the artifact store failed to list what it holds")]
     List(#[source] object_store::Error),
     /// The local copy of an upload cannot be read.
@@ -58,7 +58,7 @@ pub enum ArtifactError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -82,32 +82,32 @@ impl Coded for ArtifactError {
 /// An object of the artifact store: one incarnation of an artifact.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Object {
-    /// Of which artifact.
+    /// The artifact's digest.
     pub digest: Digest,
-    /// The incarnation's name; empty for what was stored before there were any.
+    /// The incarnation's name; empty for objects stored by a release before there were incarnations.
     pub name: String,
 }
 
-/// What part of an artifact is wanted.
+/// The part of an artifact that is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
     /// From an offset to the end.
     From(u64),
     /// From an offset up to, not including, another.
     Between(u64, u64),
-    /// The last bytes.
+    /// That many bytes at the end.
     Last(u64),
 }
 
-/// An artifact on its way out.
+/// An artifact that is being read.
 pub struct Artifact {
-    /// Its whole size.
+    /// The size of the whole artifact, in bytes.
     pub size: u64,
-    /// The first byte that comes.
+    /// The offset of the first byte that is read.
     pub start: u64,
-    /// The byte after the last that comes.
+    /// The offset after the last byte that is read.
     pub end: u64,
-    /// The bytes.
+    /// The stream of bytes.
     pub bytes: BoxStream<'static, Result<Bytes, ArtifactError>>,
 }
 
@@ -119,10 +119,10 @@ pub struct Artifacts {
 }
 
 impl Artifacts {
-    /// Opens the store; makes the local folder if need be.
+    /// Opens the store, and creates the local folder if necessary.
     ///
     /// # Errors
-    /// When the settings are not valid or the folder cannot be made.
+    /// When the settings are not valid or the folder cannot be created.
     pub fn open(settings: &ArtifactSettings) -> Result<Self, ArtifactError> {
         match &settings.s3 {
             Some(s3) => Ok(Self {
@@ -136,7 +136,7 @@ impl Artifacts {
         }
     }
 
-    /// A second level of folders keeps each of them small.
+    /// The key of an object. A second level of folders keeps each of them small.
     fn key(&self, object: &Object) -> Key {
         let hex = object.digest.hex();
         let dot = if object.name.is_empty() { "" } else { "." };
@@ -147,7 +147,7 @@ impl Artifacts {
     /// Writes the artifact in `file`, whose digest the caller has computed.
     ///
     /// # Errors
-    /// When the file cannot be read or the store fails; then nothing is left in it.
+    /// When the file cannot be read or the store fails; then no object is written.
     pub async fn put(&self, object: &Object, file: &Path) -> Result<(), ArtifactError> {
         let read = |source| ArtifactError::Read {
             path: file.to_owned(),
@@ -158,7 +158,7 @@ impl Artifacts {
             .await
     }
 
-    /// Writes what is read from `input`, which comes from `file`, in parts.
+    /// Writes what is read from `input`, the content of `file`, in parts.
     async fn put_at(
         &self,
         key: &Key,
@@ -202,17 +202,17 @@ impl Artifacts {
         }
         .await;
         if let Err(error) = sent {
-            // What is left is not visible as an object; the first error is the one to tell.
+            // The remaining parts are not visible as an object, so only the first error is returned.
             drop(upload.abort().await);
             return Err(error);
         }
         Ok(())
     }
 
-    /// Reads an artifact or a span of it.
+    /// Reads an artifact or a part of it.
     ///
     /// # Errors
-    /// When it is not there, the span lies outside of it, or the store fails.
+    /// When it is missing, the range lies outside of it, or the store fails.
     pub async fn get(
         &self,
         object: &Object,
@@ -265,7 +265,7 @@ impl Artifacts {
         })
     }
 
-    /// Whether an artifact is there.
+    /// Whether an artifact is in the store.
     ///
     /// # Errors
     /// When the store fails.
@@ -281,7 +281,7 @@ impl Artifacts {
         }
     }
 
-    /// Whether nothing at all is in the store.
+    /// Whether the store has no objects at all.
     ///
     /// # Errors
     /// When the store fails.
@@ -294,13 +294,13 @@ impl Artifacts {
         }
     }
 
-    /// Where an artifact lies.
+    /// The key of an artifact.
     #[must_use]
     pub fn key_of(&self, object: &Object) -> String {
         self.key(object).to_string()
     }
 
-    /// The keys of all that is in the store, if it is all among `known`; else one that is not.
+    /// The keys of all objects in the store if all are in `known`; otherwise one that is not, as the inner error.
     ///
     /// # Errors
     /// When the store fails.
@@ -322,7 +322,7 @@ impl Artifacts {
         Ok(Ok(found))
     }
 
-    /// Removes an artifact; one that is not there is no error.
+    /// Deletes an artifact; succeeds if it is missing.
     ///
     /// # Errors
     /// When the store fails.
@@ -338,7 +338,7 @@ impl Artifacts {
     }
 }
 
-/// The next part of what is read; empty at its end.
+/// Reads the next part; empty at the end.
 async fn read_part(input: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Bytes> {
     let mut part = BytesMut::new();
     while part.len() < PART {

@@ -1,5 +1,5 @@
-//! Large inputs and results of jobs, in the artifact store beside the components: not by digest but below the job's id, so that they belong to one
-//! job alone and go with it.
+//! Large inputs and results of jobs, in the artifact store: by the job's id instead of a digest, so that they belong to one job and are deleted
+//! with it.
 
 use bytes::Bytes;
 use fdn_core::{Coded, ErrorCode, JobId};
@@ -9,16 +9,16 @@ use object_store::{ObjectStoreExt, PutPayload};
 
 use super::Artifacts;
 
-/// What a job keeps in the store.
+/// An object that belongs to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobObject {
-    /// What it was submitted with.
+    /// The input of the job.
     Input,
-    /// What the app answered to an attempt.
+    /// The app's response to an attempt, by the attempt's number.
     Result(u32),
 }
 
-/// The store failed with an object of a job.
+/// The store failed to handle an object of a job.
 #[derive(Debug, thiserror::Error)]
 #[error("the artifact store failed to {action} an object of {job}")]
 pub struct ObjectError {
@@ -29,7 +29,7 @@ pub struct ObjectError {
 }
 
 impl ObjectError {
-    /// Whether the object is simply not there.
+    /// Whether the object is missing.
     #[must_use]
     pub const fn is_missing(&self) -> bool {
         matches!(self.source, object_store::Error::NotFound { .. })
@@ -54,13 +54,13 @@ impl Artifacts {
         }
     }
 
-    /// Where an object lies.
+    /// The key of an object.
     #[must_use]
     pub fn job_key_of(&self, job: JobId, object: JobObject) -> String {
         self.object(job, object).to_string()
     }
 
-    /// Writes an object; one that is there is replaced.
+    /// Writes an object; an existing one is replaced.
     ///
     /// # Errors
     /// When the store fails.
@@ -79,10 +79,10 @@ impl Artifacts {
         })
     }
 
-    /// Reads an object whole.
+    /// Reads a whole object.
     ///
     /// # Errors
-    /// When it is not there or the store fails.
+    /// When it is missing or the store fails.
     pub async fn object_get(&self, job: JobId, object: JobObject) -> Result<Bytes, ObjectError> {
         let read = async {
             self.store
@@ -98,7 +98,7 @@ impl Artifacts {
         })
     }
 
-    /// Removes one object; if it is not there, that is no error.
+    /// Deletes one object of a job; succeeds if it is not there.
     ///
     /// # Errors
     /// When the store fails.
@@ -117,7 +117,7 @@ impl Artifacts {
         }
     }
 
-    /// Removes everything that a job keeps here; nothing is no error.
+    /// Deletes all objects of a job; succeeds if there are none.
     ///
     /// # Errors
     /// When the store fails.

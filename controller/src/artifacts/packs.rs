@@ -1,5 +1,5 @@
-//! Packs of the compile cache beside the components: `compile-cache/ENGINE/NAME`, each with a head that is signed, and an empty object `NAME.used` for
-//! each that was used since it was written: when that was written is the pack's last use. They are worth only the time that they save.
+//! Packs of the compile cache in the artifact store: `compile-cache/ENGINE/NAME`, each with a signed head, and an empty object `NAME.used` for
+//! each that was used since it was written; its modification time is the pack's last use. Packs only save time.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,21 +15,21 @@ use tokio::io::AsyncReadExt;
 
 use super::{Artifact, ArtifactError, Artifacts};
 
-/// The most objects that are looked at. Where somebody else has put more there, they go little by little.
+/// The most objects that are listed at a time. If there are more, they are evicted over several rounds.
 const LISTED: usize = 8 * PACKS_MAX;
-/// What the name of a mark of use ends with.
+/// The suffix of the names of use marks.
 const USED: &str = ".used";
 
 /// A pack in the artifact store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredPack {
-    /// The engine that it is for.
+    /// The engine that compiled it.
     pub engine: EngineKey,
     /// The digest of the pack.
     pub name: Digest,
-    /// Bytes of the object; 0 if only the mark of its use is left.
+    /// The size of the object in bytes; 0 if only its use mark is left.
     pub size: u64,
-    /// When it was used last, by the store's clock.
+    /// The time of its last use, by the store's clock.
     pub used: Timestamp,
 }
 
@@ -48,7 +48,7 @@ impl Artifacts {
         folder.join(format!("{}{USED}", name.hex()))
     }
 
-    /// The packs, of every engine.
+    /// The packs of all engines.
     ///
     /// # Errors
     /// When the store fails.
@@ -83,10 +83,10 @@ impl Artifacts {
         Ok(packs.into_values().collect())
     }
 
-    /// Writes a pack behind its head.
+    /// Writes the head and the pack.
     ///
     /// # Errors
-    /// When the file cannot be read or the store fails; then nothing is left in it.
+    /// When the file cannot be read or the store fails; then no object is written.
     pub async fn pack_put(&self, head: &PackHead, pack: &Path) -> Result<(), ArtifactError> {
         let read = |source| ArtifactError::Read {
             path: pack.to_owned(),
@@ -100,10 +100,10 @@ impl Artifacts {
             .await
     }
 
-    /// Reads a pack and its head.
+    /// Reads a pack with its head.
     ///
     /// # Errors
-    /// When it is not there, or the store fails.
+    /// When it is missing, or the store fails.
     pub async fn pack_get(
         &self,
         engine: &EngineKey,
@@ -126,7 +126,7 @@ impl Artifacts {
         })
     }
 
-    /// Removes a pack; one that is not there is no error.
+    /// Deletes a pack with its use mark; succeeds if it is missing.
     ///
     /// # Errors
     /// When the store fails.
@@ -151,7 +151,7 @@ impl Artifacts {
     }
 }
 
-/// The engine and the name of a pack, and whether the object is only the mark of its use.
+/// The engine and the name of a pack, and whether the object is only its use mark.
 fn parse(location: &Key) -> Option<(EngineKey, Digest, bool)> {
     let (folder, file) = location.as_ref().rsplit_once('/')?;
     let engine = folder.rsplit('/').next()?.parse().ok()?;

@@ -15,7 +15,7 @@ fn object(bytes: &[u8]) -> Object {
     }
 }
 
-/// The local folder.
+/// A store in a local folder.
 fn folder_store(folder: &Path) -> Artifacts {
     let settings = ArtifactSettings {
         local: folder.join("artifacts"),
@@ -24,7 +24,7 @@ fn folder_store(folder: &Path) -> Artifacts {
     Artifacts::open(&settings).expect("opened")
 }
 
-/// An S3-compatible service, played by a small server.
+/// A store on an S3-compatible service, simulated by a small server.
 fn s3_store(folder: &Path) -> Artifacts {
     let secret = |name: &str| {
         let path = folder.join(name);
@@ -67,7 +67,7 @@ fn write(folder: &Path, bytes: &[u8]) -> PathBuf {
 }
 
 async fn what_is_put_comes_back_whole_and_in_spans(folder: &Path, artifacts: &Artifacts) {
-    // Two whole parts and a piece of a third.
+    // Two whole parts and some of a third.
     let bytes: Vec<u8> = (0..2 * PART + 100).map(|i| (i % 251) as u8).collect();
     for bytes in [&bytes[..], b"small"] {
         let object = object(bytes);
@@ -117,7 +117,7 @@ async fn an_upload_that_cannot_be_read_leaves_nothing(folder: &Path, artifacts: 
     assert!(!artifacts.exists(&object).await.expect("exists"));
 }
 
-/// Runs the battery on both kinds of store.
+/// Runs the tests on both kinds of store.
 macro_rules! on_both {
     ($($test:ident),* $(,)?) => {
         mod folder {
@@ -168,7 +168,7 @@ async fn packs_are_listed_with_their_marks_and_go_with_them(folder: &Path, artif
     let read: PackHead = serde_json::from_slice(line).expect("a head");
     assert_eq!(read, heads[0]);
 
-    // A mark is no pack.
+    // A use mark is not a pack.
     artifacts.pack_touch(first, &name).await.expect("marked");
     let listed = artifacts.pack_list().await.expect("listed");
     let shown: Vec<_> = listed.iter().map(|p| (p.engine.as_str(), p.size)).collect();

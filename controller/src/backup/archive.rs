@@ -1,4 +1,4 @@
-//! Archives, part by part, in and out. Whatever goes through here is counted and digested on its way.
+//! Archives, written and read part by part. Size and digest of every part are computed on the way.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -17,7 +17,7 @@ use super::manifest::{
 };
 use crate::Error;
 
-/// A reader that counts and digests what it reads.
+/// A reader that computes size and digest of what it reads.
 struct Counted<R> {
     inner: R,
     digest: DigestBuilder,
@@ -33,7 +33,7 @@ impl<R: Read> Counted<R> {
         }
     }
 
-    /// What was read, unless it was what `part` says.
+    /// How the size or digest differs from `part`; `None` if both match.
     fn differs(self, part: &Part) -> Option<String> {
         if self.size != part.size {
             return Some(format!("{} bytes instead of {}", self.size, part.size));
@@ -52,7 +52,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// A file of the spool that is being written.
+/// A spool file that is being written.
 pub(super) struct Spooled {
     file: BufWriter<File>,
     digest: DigestBuilder,
@@ -109,7 +109,7 @@ pub(super) struct Packer<W: Write> {
 }
 
 impl<W: Write> Packer<W> {
-    /// Begins with the manifest.
+    /// Begins the archive with the manifest.
     pub(super) fn begin(out: W, manifest: &Manifest) -> Result<Self, BackupError> {
         let mut packer = Self {
             tar: tar::Builder::new(GzEncoder::new(out, Compression::fast())),
@@ -123,7 +123,7 @@ impl<W: Write> Packer<W> {
         Ok(packer)
     }
 
-    /// Adds a part that is in memory.
+    /// Adds a part from memory.
     pub(super) fn whole(&mut self, name: &str, bytes: &[u8]) -> Result<(), BackupError> {
         let part = Part {
             size: bytes.len() as u64,
@@ -132,7 +132,7 @@ impl<W: Write> Packer<W> {
         self.add(name, &part, bytes)
     }
 
-    /// Adds a part; an error if `source` is not what `part` says.
+    /// Adds a part from `source`; fails if its size or digest differs from `part`.
     pub(super) fn add(
         &mut self,
         name: &str,
@@ -157,7 +157,7 @@ impl<W: Write> Packer<W> {
         }
     }
 
-    /// Ends the archive.
+    /// Completes the archive.
     pub(super) fn finish(self) -> Result<W, BackupError> {
         let failed = |source| BackupError::File {
             what: "the archive".to_owned(),
@@ -174,11 +174,11 @@ impl<W: Write> Packer<W> {
     }
 }
 
-/// The list of objects of an archive, in a file without a name.
+/// The list of objects of an archive, in an unnamed temporary file.
 pub(super) struct Items(File);
 
 impl Items {
-    /// The same list once more; both must not be read at the same time.
+    /// Another handle to the list. Both share a file position, so they must not be read at the same time.
     pub(super) fn again(&self) -> Result<Self, BackupError> {
         self.0
             .try_clone()
@@ -186,7 +186,7 @@ impl Items {
             .map_err(BackupError::file(OBJECTS, "read"))
     }
 
-    /// Reads it from the beginning.
+    /// Reads the list from the beginning.
     pub(super) fn read(
         &self,
     ) -> Result<impl Iterator<Item = Result<Item, BackupError>> + use<>, BackupError> {
@@ -200,7 +200,7 @@ impl Items {
     }
 }
 
-/// A part on its way out of an archive.
+/// A part that is being read from an archive.
 pub(super) enum Piece<'a> {
     /// A key file.
     Key(&'a KeyPart),
@@ -210,17 +210,17 @@ pub(super) enum Piece<'a> {
     Object(&'a Item),
 }
 
-/// Who takes the parts of an archive.
+/// The receiver of the parts of an archive.
 pub(super) trait Taker {
     /// The manifest, before anything else.
     fn begin(&mut self, manifest: &Manifest) -> Result<(), Error>;
     /// The list of objects, before the first of them.
     fn objects(&mut self, items: &Items) -> Result<(), Error>;
-    /// A part. It is known to be whole only when the next call comes.
+    /// A part. It is known to be intact only when the next method is called.
     fn take(&mut self, piece: &Piece<'_>, source: &mut dyn Read) -> Result<(), Error>;
 }
 
-/// Reads an archive to its end: every part that the manifest names, in order, with the digest that it names, and nothing else.
+/// Reads an archive to its end: every part that the manifest names, in order, with the expected digest, and nothing else.
 pub(super) fn walk(file: &File, taker: &mut dyn Taker) -> Result<Manifest, Error> {
     let mut start = file;
     start
@@ -233,7 +233,7 @@ pub(super) fn walk(file: &File, taker: &mut dyn Taker) -> Result<Manifest, Error
             .map_err(BackupError::damaged("the beginning"))?;
         parts(&mut entries, taker)?
     };
-    // The sum of the compressed stream stands at its very end.
+    // The checksum of the compressed stream is at its very end.
     io::copy(&mut archive.into_inner(), &mut io::sink())
         .map_err(BackupError::damaged("the end"))?;
     Ok(manifest)
@@ -294,7 +294,7 @@ fn read_manifest<R: Read>(entries: &mut tar::Entries<'_, R>) -> Result<Manifest,
     serde_json::from_slice(&text).map_err(|e| BackupError::Damaged(format!("{MANIFEST}: {e}")))
 }
 
-/// The next part, which must be called `name`.
+/// The next part, which must have this name.
 fn next<'a, R: Read>(
     entries: &mut tar::Entries<'a, R>,
     name: &str,
@@ -330,7 +330,7 @@ fn small<R: Read>(
     Ok(bytes)
 }
 
-/// Hands the next part on and looks whether it is what was written.
+/// Passes the next part to `take`, and verifies its size and digest.
 fn part<R: Read>(
     entries: &mut tar::Entries<'_, R>,
     name: &str,

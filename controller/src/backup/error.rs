@@ -1,52 +1,52 @@
-//! What can go wrong with a backup.
+//! Errors of backup and restore.
 
 use std::io;
 
 use fdn_core::{Coded, ErrorCode};
 
-/// A backup cannot be made, or an archive not be restored.
+/// A backup cannot be made, or an archive cannot be restored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
     /// A file cannot be used.
     #[error("{what} cannot be {action}")]
     File {
-        /// Which.
+        /// The file.
         what: String,
-        /// What was to be done with it.
+        /// The operation that failed.
         action: &'static str,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The archive is not what was written.
+    /// The archive is damaged.
     #[error(
         "the archive is damaged or cut short: {0}; nothing of it was restored, take another one"
     )]
     Damaged(String),
-    /// The archive is none of ours, or of a release that writes another format.
+    /// The archive is not a backup, or has another format than this release reads.
     #[error(
         "the archive has format {found} and this release reads {known}: restore it with the release that made it ({product})"
     )]
     Format {
-        /// Its format.
+        /// The archive's format.
         found: u32,
-        /// What is read here.
+        /// The format that this release reads.
         known: u32,
-        /// Who made it.
+        /// The release that made it.
         product: String,
     },
-    /// The archive is of a later schema.
+    /// The archive has a newer schema than this release.
     #[error(
         "the archive is of a newer release ({product}, schema {found}), and this one knows schemas up to {known}: restore it with that release. \
          There is no way back to an earlier release but a backup that it made"
     )]
     Newer {
-        /// Its schema.
+        /// The archive's schema.
         found: i64,
-        /// The last one known here.
+        /// The newest schema of this release.
         known: i64,
-        /// Who made it.
+        /// The release that made it.
         product: String,
     },
     /// The database has no schema, or an older one.
@@ -54,36 +54,36 @@ pub enum BackupError {
         "the metadata store has schema {found} and this release {known}: make the backup with the release that runs, or run `fdn-controller migrate` first"
     )]
     Older {
-        /// What it has, 0 for none.
+        /// The database's schema; 0 for none.
         found: i64,
-        /// The last one known here.
+        /// The newest schema of this release.
         known: i64,
     },
-    /// The place to restore to holds something.
+    /// The database or the artifact store to restore to is not empty.
     #[error("{0}")]
     NotEmpty(String),
-    /// A key is missing or another one.
+    /// A key is missing or differs.
     #[error("{0}")]
     Keys(String),
-    /// All is restored, and the schema is still that of the archive.
+    /// Everything is restored, but the schema is still that of the archive.
     #[error(
         "everything is restored, but the steps after it failed: run `fdn-controller migrate`, then start the controllers"
     )]
     Unfinished(#[source] Box<crate::Error>),
-    /// An artifact in the store is not what its digest says.
+    /// An object in the artifact store does not match its digest.
     #[error(
         "{what} in the artifact store is not what was stored: {problem}; upload its version again"
     )]
     Spoilt {
-        /// Which object.
+        /// The object.
         what: String,
-        /// What is wrong with it.
+        /// How it differs.
         problem: String,
     },
 }
 
 impl BackupError {
-    /// A file that cannot be used.
+    /// The error that a file cannot be used.
     pub(super) fn file(
         what: impl Into<String>,
         action: &'static str,
@@ -96,7 +96,7 @@ impl BackupError {
         }
     }
 
-    /// A part of the archive that cannot be read.
+    /// The error that a part of the archive cannot be read.
     pub(super) fn damaged(part: &str) -> impl Fn(io::Error) -> Self {
         let part = part.to_owned();
         move |source| Self::Damaged(format!("{part}: {source}"))

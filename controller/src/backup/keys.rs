@@ -1,4 +1,4 @@
-//! The key files of an installation: in a backup if they are asked for, and never replaced by one.
+//! The key files of an installation: included in a backup on request, and never overwritten by a restore.
 
 use std::path::{Path, PathBuf};
 
@@ -17,16 +17,16 @@ use crate::vault::Source;
 const NETWORK_KEY: &str = "network.key";
 const NETWORK_TOKEN: &str = "network.token";
 const MASTER_KEY: &str = "master.key";
-/// The first user's password: nothing is sealed with it, and scripts of an installation may read it.
+/// The first user's password: nothing is sealed with it, but scripts of an installation may read it.
 const PASSWORD: &str = "admin.password";
 
-/// Most bytes of a key file.
+/// The largest size of a key file, in bytes.
 pub(super) const KEY_MAX: u64 = 64 << 10;
 
 /// A key of an installation.
 struct Key {
     name: &'static str,
-    /// `None`: it comes from a variable of the environment.
+    /// The key's file; `None` if it comes from an environment variable.
     path: Option<PathBuf>,
     place: String,
 }
@@ -54,12 +54,12 @@ fn all(settings: &Settings) -> Vec<Key> {
     keys
 }
 
-/// What tells the key that seals from another one. Tokens have none: an operator may have thought of a short one, which could be guessed from it.
+/// An id by which the sealing key is compared. Tokens have none: a short one that an operator chose could be guessed from it.
 fn id(name: &str, text: &Secret) -> Option<String> {
     (name == NETWORK_KEY).then(|| MasterKeyId::of(text).to_string())
 }
 
-/// The keys of a backup: those in it, with their text, and those that are not.
+/// The keys of a backup: those included, with their text, and those that are not.
 pub(super) struct Gathered {
     pub(super) inside: Vec<(KeyPart, Secret)>,
     pub(super) apart: Vec<KeyApart>,
@@ -97,7 +97,7 @@ pub(super) fn gather(settings: &Settings, wanted: KeysWanted) -> Result<Gathered
     Ok(gathered)
 }
 
-/// Looks whether the keys that an archive needs are where the settings say, apart from those in it.
+/// Checks that the keys that an archive needs and does not contain are where the settings say.
 pub(super) fn check(
     settings: &Settings,
     manifest: &Manifest,
@@ -112,7 +112,7 @@ pub(super) fn check(
         };
         let there = match &key.path {
             Some(path) => path.exists(),
-            // Whether the variable is set shows when it is read.
+            // Whether the variable is set is checked when it is read.
             None => true,
         };
         if !there {
@@ -138,7 +138,8 @@ fn another(name: &str, path: &Path) -> BackupError {
     ))
 }
 
-/// Writes a key of an archive to where the settings say; the file if it was not there. One that is there must be the same, a password aside.
+/// Writes a key of an archive to its configured file, and returns the path if the file is new. An existing file must have the same key, unless it
+/// is the password.
 pub(super) fn place(
     settings: &Settings,
     name: &str,
@@ -167,7 +168,7 @@ pub(super) fn place(
     }
 }
 
-/// Looks whether the master keys are there that data keys of the archive are wrapped under.
+/// Checks that the master keys that wrap data keys of the archive are available.
 pub(super) fn ring(settings: &Settings, used: &[(MasterKeyId, u64)]) -> Result<(), Error> {
     if used.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What an archive says of itself.
+//! The manifest of an archive.
 
 use fdn_core::{Digest, JobId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -10,52 +10,52 @@ use crate::store::copy::Table;
 /// The format that this release writes and reads.
 pub(super) const FORMAT: u32 = 1;
 
-/// The manifest's name in the archive.
+/// The name of the manifest in the archive.
 pub(super) const MANIFEST: &str = "manifest.json";
-/// The name of its sum.
+/// The name of the manifest's checksum.
 pub(super) const SUM: &str = "manifest.sha256";
 /// The name of the list of objects.
 pub(super) const OBJECTS: &str = "objects.jsonl";
 
-/// The largest manifest that is read.
+/// The largest manifest that is read, in bytes.
 pub(super) const MANIFEST_MAX: u64 = 4 << 20;
 
 /// The first part of an archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// How the archive is built.
+    /// The archive's format.
     pub format: u32,
-    /// The release that made it.
+    /// The release that made the archive.
     pub product: String,
-    /// The last migration of its metadata.
+    /// The version of the last migration of the database.
     pub schema: i64,
-    /// The moment of its metadata.
+    /// The time as of which the rows were read.
     pub made_at: Timestamp,
-    /// The database that it was made from.
+    /// The kind of database that it was made from.
     pub database: String,
-    /// The key files in it.
+    /// The key files in the archive.
     pub keys: Vec<KeyPart>,
-    /// The keys that are not in it, and without which it is worth little.
+    /// The keys that are not in the archive; without them it is of little use.
     pub keys_apart: Vec<KeyApart>,
-    /// Its tables, those that others refer to first.
+    /// The tables, those that others refer to first.
     pub tables: Vec<TablePart>,
-    /// Its objects.
+    /// The objects.
     pub objects: ObjectsPart,
 }
 
 /// Size and digest of a part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Their digest.
+    /// The SHA-256 of the bytes.
     pub sha256: Digest,
 }
 
 /// A key file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyPart {
-    /// Which: `network.key`, `network.token`, `master.key` or `admin.password`.
+    /// The key's name: `network.key`, `network.token`, `master.key` or `admin.password`.
     pub name: String,
     /// Size and digest.
     #[serde(flatten)]
@@ -65,21 +65,21 @@ pub struct KeyPart {
 /// A key that is not in the archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyApart {
-    /// Which.
+    /// The key's name.
     pub name: String,
     /// Where it was when the backup was made.
     pub place: String,
-    /// What tells it from another one, and tells nothing of it.
+    /// An id that distinguishes it from another key and reveals nothing about it.
     pub id: Option<String>,
 }
 
 /// A table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TablePart {
-    /// Its name and columns.
+    /// Name and columns.
     #[serde(flatten)]
     pub table: Table,
-    /// How many rows.
+    /// The number of rows.
     pub rows: u64,
     /// Size and digest.
     #[serde(flatten)]
@@ -89,9 +89,9 @@ pub struct TablePart {
 /// The list of objects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectsPart {
-    /// How many there are.
+    /// The number of objects.
     pub count: u64,
-    /// Their bytes together.
+    /// Their total size in bytes.
     #[serde(alias = "octets")]
     pub bytes: u64,
     /// Size and digest of the list.
@@ -102,7 +102,7 @@ pub struct ObjectsPart {
 /// An object: a line of the list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Item {
-    /// What it is.
+    /// The kind and identity of the object.
     #[serde(flatten)]
     pub(super) what: What,
     /// Size and digest.
@@ -110,27 +110,27 @@ pub(super) struct Item {
     pub(super) part: Part,
 }
 
-/// What an object is.
+/// The kind and identity of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(super) enum What {
-    /// An artifact, under the name of its incarnation.
+    /// An artifact, by its incarnation.
     Artifact {
-        /// Which.
+        /// The digest.
         digest: Digest,
-        /// Its name in the store.
+        /// The incarnation's name in the store.
         object: String,
     },
-    /// What a job was submitted with.
+    /// The input of a job.
     JobInput {
-        /// Whose.
+        /// The job.
         job: JobId,
     },
-    /// What an attempt of a job was answered.
+    /// The result of an attempt of a job.
     JobResult {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Which attempt.
+        /// The number of the attempt.
         attempt: u32,
     },
 }
@@ -157,10 +157,10 @@ pub(super) fn object_name(number: u64) -> String {
 }
 
 impl Manifest {
-    /// Whether this release can restore it.
+    /// Checks that this release can restore the archive.
     ///
     /// # Errors
-    /// Why not, and what to do.
+    /// With the reason why it cannot, and what to do.
     pub fn check(&self, known: &[i64]) -> Result<(), BackupError> {
         if self.format != FORMAT {
             return Err(BackupError::Format {

@@ -1,21 +1,22 @@
-//! Backups: everything that cannot be made anew, as one file that any controller of this release or a later one can begin from.
+//! Backups: all state that cannot be recreated, in one file that any controller of this release or a later one can restore.
 //!
-//! A backup is a tar archive, compressed by gzip. Its parts stand in this order, and a reader takes no other:
+//! A backup is a tar archive, compressed by gzip. Its parts have this order, and a reader accepts no other:
 //!
 //! | part | holds |
 //! | --- | --- |
-//! | `manifest.json` | the format, the release, the schema, when, and size and SHA-256 of each part below |
+//! | `manifest.json` | the format, the release, the schema, the time, and size and SHA-256 of each part below |
 //! | `manifest.sha256` | the SHA-256 of the manifest |
-//! | `keys/NAME` | the key files, if they were asked for |
+//! | `keys/NAME` | the key files, if they were requested |
 //! | `tables/NAME.jsonl` | the rows of a table, a JSON array each; tables that others refer to come first |
-//! | `objects.jsonl` | what lies in the artifact store, a line for each, with size and SHA-256 |
+//! | `objects.jsonl` | the objects of the artifact store, one line each, with size and SHA-256 |
 //! | `objects/NUMBER` | the objects, in the order of these lines |
 //!
-//! Rows are those of one moment: one transaction reads them all. Artifacts never change and are kept for a while after nothing names them, so they may
-//! be copied after it. Controllers go on meanwhile.
+//! Rows are consistent: one transaction reads them all. Artifacts never change and are kept for a while after the last reference to them is gone,
+//! so they can be copied afterwards. Controllers keep running meanwhile.
 //!
-//! A restore reads the whole archive before it writes anything. Then artifacts are written, and the rows in one transaction; what breaks off takes back what
-//! it wrote. Both run on a thread of their own, since archives are files, and hold a few megabytes whatever the size of the network.
+//! A restore reads the whole archive before it writes anything. Then it writes artifacts, and the rows in one transaction; if it fails, it
+//! deletes what it wrote. Backup and restore run on a thread of their own, since archives are files, and use a few megabytes of memory whatever
+//! the size of the network.
 
 mod archive;
 mod error;
@@ -31,7 +32,7 @@ pub use manifest::{KeyApart, KeyPart, Manifest, ObjectsPart, Part, TablePart};
 pub use restore::restore;
 pub use write::backup;
 
-/// Where an archive goes, or comes from.
+/// Where an archive is written to, or read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A file.
@@ -41,7 +42,7 @@ pub enum Place {
 }
 
 impl From<PathBuf> for Place {
-    /// `-` is the stream.
+    /// `-` means the stream.
     fn from(path: PathBuf) -> Self {
         if path.as_os_str() == "-" {
             Self::Stream
@@ -51,19 +52,19 @@ impl From<PathBuf> for Place {
     }
 }
 
-/// What is done about keys.
+/// How keys are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeysWanted {
-    /// A backup leaves them out; a restore wants those that the backup holds or that lie in their files.
+    /// A backup leaves them out; a restore requires those that the backup contains or that lie in their files.
     #[default]
     Needed,
-    /// A backup takes them.
+    /// A backup includes them.
     With,
     /// A restore does without those that are lost.
     Lost,
 }
 
-/// Runs `work` where it may wait.
+/// Runs blocking `work` on a thread for it.
 async fn apart<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, crate::Error> + Send + 'static,
 ) -> Result<T, crate::Error> {

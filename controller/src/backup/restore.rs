@@ -1,4 +1,4 @@
-//! Restores a backup into an empty place.
+//! Restores a backup into an empty database and artifact store.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -26,15 +26,16 @@ use crate::store::copy::{
 use crate::store::secret::data_key_counts;
 use crate::store::{MIGRATOR, Store, StoreError, in_transaction};
 
-/// Bytes of rows that are written at a time.
+/// The most bytes of rows written at a time.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Restores an archive into an empty database and an empty artifact store, and brings it up to this release's schema. Nothing is written before all of
-/// the archive was read and found whole; what breaks off later takes back what it wrote. One that was killed could not: objects of the archive that are in
-/// the store already, and nothing else, are what it left, and are written again.
+/// Restores an archive into an empty database and an empty artifact store, and migrates it to this release's schema. Nothing is written before
+/// the whole archive has been read and found intact; if a later step fails, what was written is deleted. A restore that was killed leaves objects
+/// behind: if the store contains only objects of this archive, they are written again.
 ///
 /// # Errors
-/// When the place is not empty, the archive cannot be read, is damaged or of a newer release, keys are missing, or something cannot be written.
+/// When the database or the store is not empty, the archive cannot be read, is damaged or of a newer release, keys are missing, or something
+/// cannot be written.
 pub async fn restore(
     settings: &Settings,
     place: &Place,
@@ -78,11 +79,11 @@ fn open(place: &Place) -> Result<File, BackupError> {
     }
 }
 
-/// Reads everything and writes nothing.
+/// The first pass: reads and checks everything, and writes nothing.
 struct Judge<'a> {
     settings: &'a Settings,
     wanted: KeysWanted,
-    /// The objects that it holds.
+    /// The list of objects in the archive.
     items: Option<Items>,
 }
 
@@ -150,7 +151,7 @@ fn run(
     Ok(manifest)
 }
 
-/// Refuses a place that holds anything but objects of the archive; the keys of those.
+/// Fails if the database has rows, or the artifact store has objects that are not in the archive. Returns the keys of objects that are.
 async fn empty(
     settings: &Settings,
     store: &Store,
@@ -184,7 +185,7 @@ async fn empty(
     })
 }
 
-/// Where an object of an archive lies in an artifact store.
+/// The key of an object of an archive in the artifact store.
 fn key_of(artifacts: &Artifacts, what: &What) -> String {
     match what {
         What::Artifact { digest, object } => artifacts.key_of(&Object {
@@ -203,7 +204,7 @@ fn not_empty(table: &str) -> BackupError {
     ))
 }
 
-/// Notes in the audit log that what stands before was restored.
+/// Writes an audit log entry: the entries before it were restored.
 async fn note(store: &Store, manifest: &Manifest) -> Result<(), Error> {
     let entry = AuditEntry {
         at: fdn_service::now(),
@@ -222,28 +223,28 @@ async fn note(store: &Store, manifest: &Manifest) -> Result<(), Error> {
     noted
 }
 
-/// Writes what an archive holds.
+/// The second pass: writes the content of the archive.
 struct Loading<'a> {
     settings: &'a Settings,
     wanted: KeysWanted,
     store: &'a Store,
     handle: &'a Handle,
     artifacts: &'a Artifacts,
-    /// The keys of objects that were there before.
+    /// The keys of objects that were in the store before.
     left: BTreeSet<String>,
     tables: Vec<Table>,
     tx: Option<Transaction<'static, Any>>,
-    /// The objects of the archive, and how many of them were begun.
+    /// The objects of the archive; `objects` counts those whose writing began.
     items: Option<Items>,
     objects: usize,
-    /// Key files that were made.
+    /// Key files that were created.
     keys: Vec<PathBuf>,
-    /// Whether the database was asked to commit: it may have, whatever it answered.
+    /// Whether a commit was requested: it may have happened whatever the database answered.
     committing: bool,
 }
 
 impl Taker for Loading<'_> {
-    /// Makes the schema of the archive and begins the transaction.
+    /// Creates the schema of the archive and begins the transaction.
     fn begin(&mut self, manifest: &Manifest) -> Result<(), Error> {
         let (handle, store) = (self.handle, self.store);
         let (tables, tx) = handle.block_on(async {
@@ -297,7 +298,7 @@ impl Loading<'_> {
     fn table(&mut self, part: &TablePart, source: &mut dyn Read) -> Result<(), Error> {
         let name = &part.table.name;
         let wrong = |problem: &str| BackupError::Damaged(format!("{name}: {problem}"));
-        // Names of tables and columns are those of the schema, whatever the archive says.
+        // Names of tables and columns are checked against the schema, whatever the archive says.
         let table = self
             .tables
             .iter()
@@ -365,7 +366,7 @@ impl Loading<'_> {
         Ok(self.handle.block_on(put)?)
     }
 
-    /// Makes it so.
+    /// Completes and commits the transaction.
     fn commit(&mut self) -> Result<(), Error> {
         let Some(mut tx) = self.tx.take() else {
             return Err(Error::Internal("a restore without rows".to_owned()));
@@ -385,7 +386,7 @@ impl Loading<'_> {
         Ok(committed.map_err(StoreError::from)?)
     }
 
-    /// Whether the database certainly holds nothing.
+    /// Whether the database is known to be empty.
     async fn is_still_empty(&self) -> bool {
         let Ok(mut connection) = self.store.read().await else {
             return false;
@@ -401,9 +402,9 @@ impl Loading<'_> {
         );
     }
 
-    /// Takes back what was written; rows by ending their transaction. What cannot be taken back is left: the first error is the one to tell.
+    /// Deletes what was written; rows by rolling back their transaction. Failures are ignored: the first error is the one to return.
     fn undo(&mut self) {
-        // Rows that may be there must not lose their artifacts.
+        // Rows that may have been committed must not lose their artifacts.
         if self.committing && !self.handle.block_on(self.is_still_empty()) {
             return;
         }
@@ -418,7 +419,7 @@ impl Loading<'_> {
             return;
         };
         for item in items.take(self.objects).flatten() {
-            // Whoever left it may want it: it is what it was.
+            // It was there before this restore, with the same content: leave it.
             if self.left.contains(&key_of(self.artifacts, &item.what)) {
                 continue;
             }
@@ -435,7 +436,7 @@ impl Loading<'_> {
     }
 }
 
-/// Whether both have the same columns, in whatever order.
+/// Whether both have the same columns, in any order.
 fn same_columns(one: &Table, other: &Table) -> bool {
     one.columns.len() == other.columns.len()
         && one

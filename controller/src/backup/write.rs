@@ -1,4 +1,4 @@
-//! Makes a backup.
+//! Creates a backup.
 
 use std::fs::{File, Permissions};
 use std::io::{self, BufReader, Write};
@@ -27,7 +27,7 @@ use crate::store::copy::{
 use crate::store::dialect::Dialect;
 use crate::store::{Store, StoreError, newest};
 
-/// Makes a backup; controllers may go on meanwhile. A file appears whole or not at all, and only its owner can read it.
+/// Creates a backup; controllers may keep running meanwhile. The file appears complete or not at all, and only its owner can read it.
 ///
 /// # Errors
 /// When something cannot be read or written, or the database is not at this release's schema.
@@ -54,7 +54,7 @@ pub async fn backup(
     .await
 }
 
-/// A folder beside the archive for what must be known before the archive begins.
+/// A folder beside the archive for parts whose size and digest must be known before the archive begins.
 fn spool(place: &Place) -> Result<TempDir, BackupError> {
     let folder = match place {
         Place::File(path) => folder_of(path),
@@ -88,7 +88,7 @@ impl Writing {
         let mut tx = self.handle.block_on(store.snapshot())?;
         self.handle.block_on(unhurried(&mut tx))?;
         self.at_this_schema(&mut tx)?;
-        // The moment of the snapshot is that of its first query, which was just now.
+        // The snapshot is as of its first query, which was just now.
         let made_at = fdn_service::now();
         let tables = self.tables(&mut tx)?;
         let objects = self.objects(&mut tx)?;
@@ -156,7 +156,7 @@ impl Writing {
         self.spool.path().join(name)
     }
 
-    /// Writes the list of objects, and what jobs keep: that goes when its job does, artifacts stay.
+    /// Writes the list of objects, and copies the objects of jobs into the spool: they are deleted with their jobs, artifacts stay.
     fn objects(&self, connection: &mut AnyConnection) -> Result<ObjectsPart, Error> {
         let mut list = Spooled::create(&self.spooled(OBJECTS))?;
         let (mut count, mut bytes) = (0, 0);
@@ -179,7 +179,7 @@ impl Writing {
                 let found = self.handle.block_on(self.artifacts.object_get(job, object));
                 let found = match found {
                     Ok(found) => found,
-                    // The job has ended and was removed since the snapshot; where that is restored, it goes again.
+                    // The job has ended and was deleted since the snapshot; a restored copy of it is deleted again.
                     Err(error) if error.is_missing() => continue,
                     Err(error) => return Err(error.into()),
                 };
@@ -210,7 +210,7 @@ impl Writing {
     ) -> Result<(), Error> {
         let name = || path.display().to_string();
         let folder = folder_of(path);
-        // Made for its owner alone.
+        // Created with access for its owner only.
         let file = NamedTempFile::new_in(&folder).map_err(BackupError::file(name(), "written"))?;
         let mut file = self.pack(file, manifest, keys)?;
         file.as_file_mut()
@@ -261,7 +261,7 @@ impl Writing {
         Ok(packer.finish()?)
     }
 
-    /// Streams an artifact from the store; what is not what its digest says ends the backup.
+    /// Streams an artifact from the store into the archive; fails if it does not match its digest.
     fn pack_artifact<W: Write>(
         &self,
         packer: &mut Packer<W>,
@@ -296,7 +296,7 @@ impl Writing {
     }
 }
 
-/// No table is called so.
+/// The name in the spool of an object of a job. No table has a name with a space.
 fn spooled_object(number: u64) -> String {
     format!("object {number}")
 }

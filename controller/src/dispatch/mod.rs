@@ -1,3 +1,4 @@
-//! The controller's side of the broker: [`publisher`] empties the outbox. What comes from there is heard by [`crate::edge`] and [`crate::jobs`].
+//! The controller's sending side of the broker: [`publisher`] empties the outbox. Messages from the broker are received by [`crate::edge`] and
+//! [`crate::jobs`].
 
 pub mod publisher;

@@ -1,5 +1,5 @@
-//! Empties the outbox: publishes in the order of the state changes, each message after the one before was confirmed, and deletes a row only
-//! after its confirmation. A crash between the two sends a message twice; receivers know it by its id and revision.
+//! Empties the outbox: publishes messages in the order of the state changes, each one after the previous one was confirmed, and deletes a row
+//! only after its confirmation. A crash between confirmation and deletion sends a message twice; receivers recognize it by its id and revision.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::state::State;
 use crate::store::in_transaction;
 use crate::store::outbox::{OutboxRow, outbox_delete, outbox_list, outbox_stats};
 
-/// The first pause after a failure; it doubles up to the setting.
+/// The first back-off after a failure; it doubles up to the limit in the settings.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Publishes until shutdown.
@@ -29,7 +29,7 @@ pub async fn run(state: Arc<State>, shutdown: CancellationToken) {
         let published = if *turn.borrow_and_update() {
             publish_all(&state).await
         } else {
-            // Another controller publishes; its broker and store are ours.
+            // Another controller publishes, over the same broker and store.
             Ok(())
         };
         let wait = match published {
@@ -55,9 +55,9 @@ pub async fn run(state: Arc<State>, shutdown: CancellationToken) {
         note_state(&state, failing).await;
         tokio::select! {
             () = shutdown.cancelled() => return,
-            // A new message does not shorten the pause after a failure.
+            // A new message does not shorten the back-off after a failure.
             () = state.outbox_wake.notified(), if !failing => {}
-            // The sender lives as long as the state.
+            // The sender is part of the state, so it outlives this task.
             _ = turn.changed() => {}
             () = tokio::time::sleep(wait) => {}
         }

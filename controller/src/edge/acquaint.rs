@@ -1,7 +1,7 @@
-//! Whether the store knows the machine behind a good certificate. All are known but after a restore.
+//! Checks whether the store knows a machine with a valid certificate. It knows all of them, except after a restore of a backup.
 //!
-//! A store that does not answer keeps nobody out: who was removed is known without it. A machine that is let in like that is asked about again for as long as
-//! its connection lasts, and the connection ends when the store turns out not to know it.
+//! A store that does not answer keeps no machine out: removed machines are known without it. A machine admitted like that is checked again as long
+//! as its connection lasts, and the connection is closed if the store turns out not to know it.
 
 use std::time::Duration;
 
@@ -20,20 +20,21 @@ use crate::error::chain;
 use crate::state::State;
 use crate::store::enrolment::CertificateRow;
 
-/// How long a machine that connects waits for the store.
+/// The timeout of the store's answer for a machine that connects.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a later try takes, and the pause before it, at most: the store is back for that long at most before a machine is judged, but for those before it.
+/// The longest timeout of a later try, and the longest pause before it: once the store is back, a machine is judged within that, plus its wait for
+/// a turn.
 const PATIENCE_MAX: Duration = Duration::from_secs(10);
-/// Machines that are asked about again at the same time. Thousands may wait for a store that comes back, and it has other things to do.
+/// The number of machines checked again at the same time. Thousands may wait for a store that comes back, and it has other things to do.
 pub(super) const AGAIN: usize = 4;
 
-/// Why a machine is answered nothing that the store does not know.
+/// The refusal for a machine that the store does not know.
 pub(super) const STRANGER: Refusal = Refusal {
     what: "unknown",
     right: "be in the network, which knows no such machine, as when a backup of before it joined was restored; join it again",
 };
 
-/// The certificate that a machine showed, as the store would have it.
+/// The certificate that a machine presented, as a row of the store.
 pub(super) fn shown(facts: &Facts<Machine>, key: &PublicKey) -> CertificateRow {
     CertificateRow {
         serial: facts.serial.clone(),
@@ -45,7 +46,7 @@ pub(super) fn shown(facts: &Facts<Machine>, key: &PublicKey) -> CertificateRow {
     }
 }
 
-/// Whether a machine that connects is one of the network; nothing when the store does not answer in time. A certificate that is new to it is taken in there.
+/// Whether a connecting machine is in the network; `None` if the store does not answer in time. A certificate unknown to the store is added to it.
 pub(super) async fn is_known(
     state: &State,
     machine: &Machine,
@@ -73,7 +74,7 @@ async fn ask(
     }
 }
 
-/// Ends once it is known that the store does not know a machine that was let in without its word. Whoever is known may go on: it ends never then.
+/// Completes once the store turns out not to know a machine that was admitted without its answer; never completes for a known one.
 pub(super) async fn turns_out_unknown(state: &State, peer: &Peer) {
     if peer.known.is_none() && !judged(state, peer).await {
         return;
@@ -81,15 +82,15 @@ pub(super) async fn turns_out_unknown(state: &State, peer: &Peer) {
     std::future::pending().await
 }
 
-/// Asks until the store answers; whether it knows the machine.
+/// Asks until the store answers; returns whether it knows the machine.
 async fn judged(state: &State, peer: &Peer) -> bool {
     let _counted = Counted::unjudged(&state.metrics, peer.machine.role);
     let mut patience = PATIENCE;
     loop {
-        // In no wave: they all came back from the same failure.
+        // Jittered, since all machines came back from the same failure.
         let pause = patience.mul_f64(rand::rng().random_range(0.5..1.0));
         sleep(pause).await;
-        // Never closed.
+        // The semaphore is never closed.
         let turn = state.edge.again.acquire().await;
         if let Some(known) = ask(state, &peer.machine, &peer.shown, patience).await {
             info!(machine = %peer.machine, known, "a machine was judged that was let in while the store did not answer");

@@ -1,7 +1,7 @@
-//! Asking nodes: for logs and single calls, and by calls of their gateways, for jobs and to try apps.
+//! Requests from controllers to nodes: for logs and single calls, and calls through their gateways, for jobs and to try apps.
 //!
-//! Over TLS 1.3 with this controller's certificate, at the port that a node says and the host where it joined. Nothing is sent before the other end has
-//! shown the certificate of the very node that is meant: what a node says of its address decides at most that nobody answers.
+//! They use TLS 1.3 with this controller's certificate, to the port that the node reports and the host with which it joined. Nothing is sent before
+//! the other end has presented the certificate of the very node that is meant: a wrong address in a node's report means at most that nobody answers.
 
 use std::net::SocketAddr;
 use std::sync::{PoisonError, RwLock};
@@ -15,27 +15,27 @@ use reqwest::{Client, Method, RequestBuilder};
 
 use crate::Error;
 
-/// The longest silence of a node that is asked: a log may have nothing to tell for long.
+/// The longest silence of a node: a log may have nothing new for long.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// Bytes of a node's answers that may be on their way before anybody reads them: of one, and of all on a connection.
+/// HTTP/2 flow-control windows for a node's answers, in bytes: of one stream, and of a connection.
 type Windows = (u32, u32);
-/// Of calls, which are read as they come.
+/// For calls, whose answers are read as they arrive.
 const OF_CALLS: Windows = (2 << 20, 16 << 20);
-/// Of logs, whose readers may be slow: hundreds of them do not hold each other up.
+/// For logs, whose readers may be slow: hundreds of them do not block each other.
 const OF_LOGS: Windows = (64 << 10, 32 << 20);
 
-/// A node that can be asked.
+/// A node that can be asked, with its address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reached {
-    /// Which must answer.
+    /// The node that must answer.
     pub node: NodeIdentity,
-    /// Where.
+    /// The address to connect to.
     pub address: SocketAddr,
 }
 
 impl Reached {
-    /// Where the node of a status is asked; nothing of an agent of an older release, which controllers cannot ask.
+    /// The address to ask a node at, from its status; `None` for an agent of an older release, which controllers cannot ask.
     #[must_use]
     pub fn of(status: &NodeStatus) -> Option<Self> {
         let port = status.controller_port?;
@@ -48,7 +48,7 @@ impl Reached {
         })
     }
 
-    /// The address of a target there.
+    /// The URL of a target on the node.
     #[must_use]
     pub fn url(&self, target: &str) -> String {
         let host = tls::host(&self.node, self.address.ip());
@@ -56,11 +56,11 @@ impl Reached {
     }
 }
 
-/// What asks, with this controller's certificate.
+/// The clients that ask nodes, with this controller's certificate.
 #[derive(Default)]
 pub struct Asker(RwLock<Option<Clients>>);
 
-/// Readers of logs that are slow do not hold up calls: they have connections of their own.
+/// Logs have connections of their own, so that slow readers do not block calls.
 #[derive(Clone)]
 struct Clients {
     calls: Client,
@@ -68,10 +68,10 @@ struct Clients {
 }
 
 impl Asker {
-    /// Asks with this certificate from now on.
+    /// Uses this certificate for requests from now on.
     ///
     /// # Errors
-    /// When it cannot be used.
+    /// When the certificate cannot be used.
     pub(super) fn renew(&self, credentials: &Credentials, revoked: Revoked) -> Result<(), Error> {
         let client = |windows: Windows| -> Result<Client, Error> {
             let tls = credentials.client_of_nodes(revoked.clone())?;
@@ -85,7 +85,7 @@ impl Asker {
         Ok(())
     }
 
-    /// A request to a node, to be completed.
+    /// Begins a request to a node; the caller completes it.
     ///
     /// # Errors
     /// When this controller has no certificate yet.
@@ -98,7 +98,7 @@ impl Asker {
         Ok(self.clients()?.calls.request(method, node.url(target)))
     }
 
-    /// A request for a log, whose reader may be slow.
+    /// Begins a request for a log, whose reader may be slow.
     ///
     /// # Errors
     /// As [`Self::request`].

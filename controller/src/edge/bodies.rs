@@ -1,5 +1,5 @@
-//! Bodies of machines' requests, bounded: how large one is, how long it takes to come, how many of one machine are read at once, and how much memory
-//! all of them take. Whoever stole a machine's key gets no more of a controller than that.
+//! Request bodies of machines, within limits: the size of one, the time it takes to arrive, the number read at once for one machine, and the memory
+//! of all of them together. Even a stolen machine key gives no more of a controller than that.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -16,23 +16,23 @@ use tokio::time::timeout;
 use crate::Error;
 use crate::settings::EdgeSettings;
 
-/// What bodies share.
+/// The shared limits of request bodies.
 #[derive(Debug)]
 pub(super) struct Bodies {
-    /// Bytes that may still be kept.
+    /// The bytes that may still be held.
     room: Arc<Semaphore>,
-    /// How long one may take to come.
+    /// How long one body may take to arrive.
     patience: Duration,
 }
 
-/// A body that came; its bytes count for as long as it is kept.
+/// A complete body; its bytes count towards the limit as long as it is held.
 pub(super) struct Taken {
     pub(super) bytes: Bytes,
     _counted: Counted,
     _turn: OwnedSemaphorePermit,
 }
 
-/// Bytes that are kept.
+/// Bytes that are held.
 struct Counted {
     permit: Option<OwnedSemaphorePermit>,
     bytes: i64,
@@ -40,7 +40,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// Counts more; `false` if there is no room.
+    /// Counts more bytes; `false` if there is no room.
     fn grow(&mut self, room: &Arc<Semaphore>, by: usize) -> bool {
         let more = u32::try_from(by).ok();
         let more = more.and_then(|by| Arc::clone(room).try_acquire_many_owned(by).ok());
@@ -65,7 +65,7 @@ impl Drop for Counted {
 }
 
 impl Bodies {
-    /// Those of a controller with these settings.
+    /// The limits of a controller with these settings.
     #[must_use]
     pub(super) fn new(settings: &EdgeSettings) -> Self {
         let room = settings.bodies_size.as_usize();
@@ -75,10 +75,10 @@ impl Bodies {
         }
     }
 
-    /// Reads a body of at most `limit`, when it is the machine's `turns`' turn.
+    /// Reads a body of at most `limit` bytes, after waiting for one of the machine's `turns`.
     ///
     /// # Errors
-    /// When it is larger, breaks off, does not come in time, or there is no room for it.
+    /// When it is larger, breaks off, does not arrive in time, or there is no room for it.
     pub(super) async fn take<B>(
         &self,
         body: B,

@@ -1,4 +1,4 @@
-//! Changes that machines are told of, as they are kept and sent. No I/O.
+//! Changes for machines, as the change log keeps and feeds send them. No I/O.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -15,52 +15,52 @@ use fdn_core::{AppName, ClientPrefix, ClusterId, Digest, HostName, Revision};
 use super::used::Part;
 use super::view;
 
-/// An app as nodes are told of it.
+/// An app, as nodes are told it.
 #[derive(Debug)]
 pub struct AppEntry {
     /// The app.
     pub app: AppName,
     /// Its revision.
     pub revision: Revision,
-    /// Who is told; nobody of an app that is gone.
+    /// The clusters that hold it; of no use for a deleted app, which nobody holds.
     pub holders: Holders,
-    /// Its artifacts.
+    /// The digests of its artifacts.
     pub digests: Vec<Digest>,
-    /// The frame for those who hold it; of an app that is gone, for those who held it.
+    /// The frame for clusters that hold it; of a deleted app, for those that held it.
     pub frame: Bytes,
-    /// The frame for those who held it and do not any more.
+    /// The frame for clusters that held it and no longer do.
     pub gone: Bytes,
     /// Whether it exists.
     pub exists: bool,
 }
 
 impl AppEntry {
-    /// Whether a cluster is to serve it.
+    /// Whether a cluster has to serve it.
     #[must_use]
     pub fn is_seen_by(&self, cluster: &ClusterId) -> bool {
         self.exists && self.holders.has(cluster)
     }
 }
 
-/// What DNS answers for an app, so that a change of few of its bindings touches few.
+/// The bindings of an app, in a form that makes a change of few bindings cheap.
 #[derive(Clone, Debug)]
 pub struct BindingsEntry {
     /// The app.
     pub app: AppName,
     /// Its revision.
     pub revision: Revision,
-    /// Nothing if its name is to be gone.
+    /// `None` if its name has to be removed.
     pub state: Option<BindingsState>,
 }
 
-/// What DNS answers for the name of an app.
+/// The name of an app and its bindings.
 #[derive(Clone, Debug)]
 pub struct BindingsState {
-    /// The name.
+    /// The host name.
     pub host: HostName,
-    /// The answer's time to live, in seconds.
+    /// The TTL of answers, in seconds.
     pub ttl_s: u32,
-    /// Which cluster clients of a prefix are sent to.
+    /// The cluster that clients of each prefix are sent to.
     pub bindings: BTreeMap<ClientPrefix, ClusterId>,
     /// The clusters that clients may be sent to.
     pub holders: Holders,
@@ -82,7 +82,7 @@ impl From<BindingsDesired> for BindingsEntry {
 }
 
 impl BindingsEntry {
-    /// As DNS servers are told of it.
+    /// The bindings as DNS servers are told them.
     #[must_use]
     pub fn desired(&self) -> BindingsDesired {
         let list = |state: &BindingsState| {
@@ -104,18 +104,18 @@ impl BindingsEntry {
     }
 }
 
-/// Something that changed.
+/// A change that machines are told.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// An app.
     App(Arc<AppEntry>),
-    /// Machines.
+    /// The machines.
     Fleet(Arc<FleetEntry>),
-    /// What is used of quotas.
+    /// The calls counted towards quotas.
     Used(Arc<Part>),
-    /// What DNS answers for an app.
+    /// The bindings of an app.
     Bindings(Arc<BindingsEntry>),
-    /// How that changed.
+    /// Changes of an app's bindings.
     BindingsChanged(Arc<BindingsChanged>),
     /// The clusters and the latency map.
     Network(Arc<NetworkDesired>),
@@ -124,7 +124,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Its revision; none of what has none.
+    /// Its revision; [`Revision::NONE`] for a change without one.
     #[must_use]
     pub fn revision(&self) -> Revision {
         match self {
@@ -138,7 +138,7 @@ impl Change {
         }
     }
 
-    /// Bytes that it takes, about.
+    /// The memory that it takes, in bytes, approximately.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
@@ -153,17 +153,17 @@ impl Change {
     }
 }
 
-/// Machines, as each of them is told of all.
+/// The machines; each machine is told the part that concerns it.
 #[derive(Debug, Default)]
 pub struct FleetEntry {
-    /// All.
+    /// All machines.
     pub fleet: FleetDesired,
-    /// The frame for nodes of whom operators have said nothing: nearly all.
+    /// The frame for nodes without restored devices, which is nearly all.
     plain: OnceLock<Bytes>,
 }
 
 impl FleetEntry {
-    /// Machines of which nobody was told yet.
+    /// The machines, not encoded for anybody yet.
     #[must_use]
     pub const fn new(fleet: FleetDesired) -> Self {
         Self {
@@ -182,14 +182,14 @@ impl FleetEntry {
             .encode()?
             .into();
         if !named {
-            // Another feed may have been faster, with the same.
+            // Another feed may have set the same frame first.
             drop(self.plain.set(frame.clone()));
         }
         Ok(frame)
     }
 }
 
-/// Whether machines of a role are told of such changes.
+/// Whether machines of a role are told changes of this kind.
 #[must_use]
 pub const fn is_for(role: Role, change: &Change) -> bool {
     match change {
@@ -201,10 +201,10 @@ pub const fn is_for(role: Role, change: &Change) -> bool {
     }
 }
 
-/// The frame of a change that is for a machine.
+/// The frame of a change, for one machine.
 ///
 /// # Errors
-/// When it cannot be written, which would be a bug.
+/// When it cannot be serialized, which would be a bug.
 pub fn encode(machine: &Machine, change: &Change) -> Result<Bytes, FeedError> {
     let frame = match change {
         Change::App(app) => return Ok(app.frame.clone()),

@@ -1,11 +1,12 @@
-//! What machines are to be told, in memory, by revision: the present state, and the last changes for those that were away. No I/O.
+//! The change log: the state for machines, by revision, in memory: the present state, and the last changes for machines that were away. No I/O.
 //!
-//! A change is taken in if it is newer than what is held of the same thing, as machines do it; so messages may come twice or late, and the database may
-//! be read at any time. Every taken change gets the next *number* and is kept, encoded, until [`Limits`] are passed. A feed remembers the number
-//! up to which it was told: that is its whole queue, so a reader that is slow costs nothing, and gets a snapshot once what it missed is gone.
+//! A change is accepted if it is newer than what is held of the same thing, just as machines do; so messages may come twice or late, and the
+//! database may be read at any time. Every accepted change gets the next *number* and is kept until the [`Limits`] are exceeded. A feed remembers
+//! only the number of the last change that it sent: that is its whole queue, so a slow reader costs nothing, and gets a snapshot once changes that
+//! it missed are gone.
 //!
-//! A node sees the apps that its cluster holds ([`fdn_core::message::Holders`]). Who holds an app is part of the app's revision, so a cluster that begins to hold
-//! it is told of it as of any change, and one that ceases to is told that it is gone.
+//! A node sees the apps that its cluster holds ([`fdn_core::message::Holders`]). The holders are part of an app's revision, so a cluster that begins
+//! to hold an app is told it like any change, and one that ceases to is told that the app is gone.
 
 mod held;
 
@@ -25,19 +26,19 @@ use super::used::Parts;
 use super::view;
 use crate::store::app::Told;
 
-/// Bounds of what is kept for machines that were away.
+/// Limits of what is kept for machines that were away.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Changes, and artifacts of apps that have others now.
+    /// The most changes; also the most former artifacts of apps that are remembered.
     pub changes: usize,
-    /// Bytes of them.
+    /// The most bytes of changes.
     pub bytes: usize,
 }
 
-/// A change that was taken in.
+/// An accepted change.
 #[derive(Debug)]
 struct Noted {
-    /// Who was told all up to here, or to a later revision, was told this.
+    /// A machine that has been told everything up to this revision, or a later one, has been told this change.
     at: Revision,
     what: What,
     bytes: usize,
@@ -45,13 +46,13 @@ struct Noted {
 
 #[derive(Debug)]
 enum What {
-    /// A change; of an app, who held it before.
+    /// A change; for an app, with its entry before the change.
     Change(Change, Option<Arc<AppEntry>>),
-    /// What is used of quotas.
+    /// The calls counted towards quotas.
     Used(Parts),
 }
 
-/// What the database holds for machines, at one revision: all, or of apps what is newer than it was when it was read before.
+/// State for machines, read from the database at one revision: all of it, or, of apps, what is newer than the last reading.
 #[derive(Debug, Default)]
 pub struct Loaded {
     /// The revision.
@@ -60,84 +61,84 @@ pub struct Loaded {
     pub there: BTreeSet<AppName>,
     /// The apps that exist.
     pub apps: Vec<AppEntry>,
-    /// Machines.
+    /// The machines.
     pub fleet: FleetDesired,
     /// Bindings of the apps that exist.
     pub bindings: Vec<BindingsEntry>,
     /// The clusters and the latency map.
     pub network: Option<NetworkDesired>,
-    /// Text records that are set.
+    /// The text records that exist.
     pub texts: Vec<TxtDesired>,
     /// The clusters that were ever told of an app.
     pub told: BTreeMap<AppName, Told>,
 }
 
-/// What is to be told to a machine.
+/// A part of what a feed sends.
 #[derive(Clone, Debug)]
 pub enum Piece {
-    /// A frame that is encoded.
+    /// An encoded frame.
     Frame(Bytes),
-    /// A change, to be encoded when it is its turn.
+    /// A change that is encoded only when it is sent.
     Change(Change),
 }
 
-/// Whether a cluster may have an artifact.
+/// Whether a cluster may fetch an artifact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fetch {
-    /// An app that it holds has it.
+    /// An app that it holds uses it.
     Yes,
-    /// An app that it was told of had it lately, or has it and is not held any more.
+    /// An app that it was told of used it lately, or still uses it but the cluster no longer holds the app.
     Gone,
-    /// It never was told of an app with it, as far as is known.
+    /// As far as is known, it was never told of an app that uses it.
     Foreign,
 }
 
-/// What a feed is told next.
+/// What a feed sends next.
 #[derive(Debug)]
 pub enum Next {
-    /// This brings it up to the change of this number.
+    /// These pieces; they bring it up to the change of this number.
     Pieces(Vec<Piece>, u64),
-    /// What it missed is gone.
+    /// Changes that it missed are gone.
     Behind,
 }
 
-/// Whence a feed goes on.
+/// Where a feed starts.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Start {
     /// From the changes after this number.
     Resume(u64),
-    /// From a snapshot.
+    /// With a snapshot.
     Snapshot,
 }
 
-/// The state and the last changes.
+/// The present state and the last changes.
 #[derive(Debug)]
 pub struct ChangeLog {
     limits: Limits,
-    /// Whether the database was read.
+    /// Whether the database has been read.
     loaded: bool,
-    /// The newest revision of which something is in it.
+    /// The newest revision of any change in the log.
     revision: Revision,
-    /// The revision that the database was read at last.
+    /// The revision at which the database was last read.
     read: Revision,
-    /// All up to here is in it. Several messages may have one revision, so the last one's is not surely complete.
+    /// Everything up to this revision is in the log. Several messages may have the same revision, so the newest one may be incomplete.
     sure: Revision,
-    /// How often it may have missed a message, and how much of that was made good.
+    /// The number of times a message may have been missed, and how many of those a reading of the database has settled.
     doubts: u64,
     settled: u64,
-    /// A machine that was told all up to this or a later revision finds the rest among the changes.
+    /// A machine that has been told everything up to this revision, or a later one, finds the rest among the changes.
     floor: Revision,
-    /// The number of the first change that is kept.
+    /// The number before the first kept change.
     first: u64,
     log: VecDeque<Noted>,
     bytes: usize,
-    /// The numbers of the last changes for nodes, and for DNS servers.
+    /// The numbers of the last changes for nodes and for DNS servers.
     lasts: (u64, u64),
     held: Held,
 }
 
 impl ChangeLog {
-    /// An empty one.
+    /// An empty log.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -157,42 +158,42 @@ impl ChangeLog {
         }
     }
 
-    /// Whether machines can be told anything: nothing before the database was read once.
+    /// Whether machines can be told anything: not before the database has been read once.
     #[must_use]
     pub const fn is_loaded(&self) -> bool {
         self.loaded
     }
 
-    /// The newest revision of which something is in it.
+    /// The newest revision of any change in the log.
     #[must_use]
     pub const fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// All up to here is in it.
+    /// Everything up to this revision is in the log.
     #[must_use]
     pub const fn sure(&self) -> Revision {
         self.sure
     }
 
-    /// The revision that the database was read at last: what messages tell of it and of older ones is known.
+    /// The revision at which the database was last read: messages up to it tell nothing new.
     #[must_use]
     pub const fn read(&self) -> Revision {
         self.read
     }
 
-    /// A machine that was told all up to this or a later revision is told the rest by changes.
+    /// A machine that has been told everything up to this revision, or a later one, can be told the rest by changes.
     #[must_use]
     pub const fn floor(&self) -> Revision {
         self.floor
     }
 
-    /// A message may have been missed: until the database was read again, nothing more is surely complete.
+    /// Notes that a message may have been missed: until the database is read again, no further revision counts as complete.
     pub const fn doubt(&mut self) {
         self.doubts += 1;
     }
 
-    /// How often [`ChangeLog::doubt`] was said, to be looked at before the database is read.
+    /// The number of calls of [`ChangeLog::doubt`]; to be read before the database is.
     #[must_use]
     pub const fn doubts(&self) -> u64 {
         self.doubts
@@ -204,7 +205,7 @@ impl ChangeLog {
         self.doubts > self.settled
     }
 
-    /// No message came for a while, and the database knows of nothing newer; whether more is surely complete by that.
+    /// Notes that no message has come for a while and the database has nothing newer; returns whether more revisions count as complete now.
     pub fn rest(&mut self) -> bool {
         let more = !self.is_doubtful() && self.sure < self.revision;
         if more {
@@ -219,7 +220,7 @@ impl ChangeLog {
         self.first + self.log.len() as u64
     }
 
-    /// The number of the last change that is for machines of a role.
+    /// The number of the last change for machines of a role.
     #[must_use]
     pub const fn last_for(&self, role: Role) -> u64 {
         match role {
@@ -228,7 +229,7 @@ impl ChangeLog {
         }
     }
 
-    /// Bytes of the changes that are kept.
+    /// The bytes of the kept changes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
@@ -240,42 +241,42 @@ impl ChangeLog {
         self.held.was_told(app, cluster)
     }
 
-    /// Whether a cluster may have an artifact.
+    /// Whether a cluster may fetch an artifact.
     #[must_use]
     pub fn may_fetch(&self, digest: &Digest, cluster: &ClusterId) -> Fetch {
         self.held.may_fetch(digest, cluster)
     }
 
-    /// The revision of what is held of an app; none if it was never heard of.
+    /// The revision of an app's entry; [`Revision::NONE`] if there is none.
     #[must_use]
     pub fn revision_of(&self, app: &AppName) -> Revision {
         let held = self.held.apps.get(app);
         held.map_or(Revision::NONE, |held| held.revision)
     }
 
-    /// Takes in a change that a message told; whether it was new.
+    /// Accepts a change from a message; returns whether it was new.
     pub fn take(&mut self, change: Change) -> bool {
         if change.revision() <= self.read {
-            // It came late, and the database was read since: also of what is gone by now.
+            // The message is late: the database has been read since, and with it everything deleted by then.
             return false;
         }
         let Some(revision) = self.note(change, Revision::NONE) else {
             return false;
         };
         if self.loaded && revision.get() > self.revision.get() + 1 {
-            // Every revision is said by a message.
+            // Every revision has a message, so one is missing.
             self.doubt();
         }
         self.revision = self.revision.max(revision);
         if !self.is_doubtful() {
-            // More of the same revision may follow.
+            // More messages of the same revision may follow.
             let complete = Revision(revision.get().saturating_sub(1));
             self.sure = self.sure.max(complete);
         }
         true
     }
 
-    /// Takes in what is used of quotas; whether anybody is to be told of it.
+    /// Accepts the calls counted towards quotas; returns whether any machine has to be told.
     pub fn used(&mut self, used: Vec<AppUsed>) -> bool {
         let Some(parts) = self.held.used(used) else {
             return false;
@@ -285,11 +286,11 @@ impl ChangeLog {
         true
     }
 
-    /// Takes in what the database holds; whether anything of it was new. `doubts` are those of before it was read.
+    /// Accepts the state read from the database; returns whether any of it was new. `doubts` is their number before the reading.
     pub fn load(&mut self, loaded: Loaded, doubts: u64) -> bool {
         let (before, first) = (self.last(), !self.loaded);
         let read = loaded.revision;
-        // Who left having been told all up to here has not been told what is found only now.
+        // A machine that left, told everything up to the present revision, has not been told what is found only now.
         let late = Revision(self.revision.get() + 1);
         let at = if read <= self.revision { late } else { read };
         let gone = self.held.gone(&loaded, read);
@@ -308,7 +309,8 @@ impl ChangeLog {
             self.note(Change::Fleet(Arc::new(fleet)), at);
         }
         if read.get() > self.sure.get() + 1 {
-            // Other controllers may have told what came and went in between, which shows here in nothing: to who was told all up to there.
+            // Other controllers may have told machines of things that came and went in between, which do not show here: those machines need a
+            // snapshot.
             self.floor = self.floor.max(read);
         }
         self.read = self.read.max(read);
@@ -318,7 +320,7 @@ impl ChangeLog {
             self.sure = self.sure.max(read);
         }
         if first {
-            // Whatever came before is in it.
+            // The state includes everything before.
             self.forget_log();
             self.floor = self.revision;
         }
@@ -326,14 +328,14 @@ impl ChangeLog {
         self.last() > before || first
     }
 
-    /// Puts a change that is newer than what is held into the state and behind the others; its revision. Who was told all up to `at`, or to its own
-    /// revision if that is later, counts as told.
+    /// Applies a change that is newer than what is held, and appends it to the log; returns its revision. Machines that have been told everything up
+    /// to `at`, or to its own revision if that is later, count as told.
     fn note(&mut self, change: Change, at: Revision) -> Option<Revision> {
         let before = match self.held.put(&change) {
             Put::New(before) => before,
             Put::Old => return None,
             Put::Missing => {
-                // The database has both.
+                // Reading the database gives both the bindings and their change.
                 self.doubt();
                 return None;
             }
@@ -365,7 +367,7 @@ impl ChangeLog {
         self.shorten();
     }
 
-    /// Forgets the oldest changes until limits hold.
+    /// Drops the oldest changes until the limits hold.
     fn shorten(&mut self) {
         while self.log.len() > self.limits.changes || self.bytes > self.limits.bytes {
             let Some(oldest) = self.log.pop_front() else {
@@ -387,37 +389,37 @@ impl ChangeLog {
         }
     }
 
-    /// Forgets what is gone: nobody who would have to be told so is told by changes any more.
+    /// Drops the entry of a deleted thing: every machine that would have to be told of the deletion now gets a snapshot.
     fn bury(&mut self, noted: Noted) {
         if let What::Change(change, _) = noted.what {
             self.held.bury(&change);
         }
     }
 
-    /// Whence a machine goes on that was told all up to `since`.
+    /// Where the feed of a machine starts that has been told everything up to `since`.
     #[must_use]
     pub fn start(&self, since: Revision) -> Start {
         if since < self.floor || since == Revision::NONE {
             return Start::Snapshot;
         }
-        // What it was told by another controller and this one has not heard of yet comes later, and is not new to it.
+        // Changes that another controller told it, and that this one has not received yet, come again later; the machine ignores them as old.
         let told = self.log.partition_point(|noted| noted.at <= since);
         Start::Resume(self.first + told as u64)
     }
 
-    /// What a machine that goes on is told anyway: it has no revision of its own.
+    /// A change that a resuming machine is sent in any case, because it has no revision.
     #[must_use]
     pub fn anyway(&self, machine: &Machine) -> Option<Change> {
         let node = matches!(machine.role, Role::Node);
         node.then(|| self.used_for(machine))
     }
 
-    /// What is used of the quotas of apps that a node's cluster holds.
+    /// The calls counted for apps with a quota that a node's cluster holds.
     fn used_for(&self, machine: &Machine) -> Change {
         Change::Used(self.held.quotas.of(&machine.cluster))
     }
 
-    /// What a feed that was told all up to the change of number `told` is told next, at most `most` changes.
+    /// What a feed that was told everything up to the change number `told` sends next, at most `most` pieces.
     #[must_use]
     pub fn next(&self, machine: &Machine, told: u64, most: usize) -> Next {
         let Some(skipped) = told.checked_sub(self.first) else {
@@ -435,7 +437,7 @@ impl ChangeLog {
         Next::Pieces(pieces, told)
     }
 
-    /// All there is for a machine now; what it is told then begins after the change of the number that [`ChangeLog::last`] says.
+    /// All state for a machine now; its feed then continues after the change number [`ChangeLog::last`].
     #[must_use]
     pub fn snapshot(&self, machine: &Machine) -> VecDeque<Change> {
         let mut all = VecDeque::new();
@@ -464,7 +466,7 @@ impl ChangeLog {
     }
 }
 
-/// What a machine is told of a change that was noted; nothing if it is not for it.
+/// The piece of a logged change for a machine; `None` if it is not for it.
 fn piece(machine: &Machine, noted: &Noted) -> Option<Piece> {
     match (&noted.what, machine.role) {
         (What::Change(Change::App(app), before), Role::Node) => {

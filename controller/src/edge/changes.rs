@@ -1,8 +1,8 @@
-//! Keeps the change log current: from the messages that controllers send each other, and from the database for what no message told.
+//! Keeps the change log current, from the messages that controllers send each other, and from the database for changes without a message.
 //!
-//! The database has the last word. It is read whole at the start. What is newer than it was then is read when its revision has moved and no message said
-//! so within `edge.refresh` (the broker is away, or a message was lost or could not be taken), and when the broker's connection was lost. What no message showed to be missing, such as half of a
-//! revision that a full queue dropped, is found with the next reading.
+//! The database is authoritative. It is read as a whole at the start. Later, only what is newer than the last reading is read: when its revision has
+//! moved and no message told so within `edge.refresh` (the broker is away, or a message was lost or could not be read), and when the broker's
+//! connection was lost. A loss that no message reveals, such as half of a revision dropped by a full queue, is found with the next reading.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,11 +23,11 @@ use crate::store::enrolment::certificate_list_revoked;
 
 /// The pause before subscribing again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How many times as long as it took everything is not read again, and for how long at most.
+/// After a reading, the pause before the next one: this many times the time it took, and at most `REST_MAX`.
 const REST: u32 = 4;
 const REST_MAX: Duration = Duration::from_secs(60);
 
-/// Hears what controllers tell each other until shutdown. `name` is this controller's: its queue stays while it is away.
+/// Receives the changes of all controllers until shutdown. `name` is this controller's: its queue stays while it is away.
 pub(super) async fn hear(state: Arc<State>, name: NodeId, shutdown: CancellationToken) {
     loop {
         tokio::select! {
@@ -41,7 +41,7 @@ pub(super) async fn hear(state: Arc<State>, name: NodeId, shutdown: Cancellation
     }
 }
 
-/// Hears one subscription to its end.
+/// Receives the messages of one subscription until it ends.
 async fn hear_once(state: &State, name: &NodeId) {
     let subscription = Subscription {
         channel: Channel::Changes,
@@ -50,7 +50,7 @@ async fn hear_once(state: &State, name: &NodeId) {
     };
     match state.broker.subscribe(subscription).await {
         Ok(mut deliveries) => {
-            // What was said before this queue was there is in the database alone.
+            // Messages sent before this queue existed are only in the database.
             lock(&state.edge.change_log).doubt();
             while let Some(delivery) = deliveries.next().await {
                 take(state, delivery);
@@ -77,7 +77,7 @@ fn take(state: &State, delivery: Delivery) {
             "a message of a newer schema goes to the dead letters; upgrade this controller"
         );
         count("refused");
-        // The database has it, in words that this release reads.
+        // The database has the change in a form that this release reads.
         lock(&state.edge.change_log).doubt();
         return delivery.reject();
     }
@@ -98,7 +98,7 @@ fn take(state: &State, delivery: Delivery) {
             return delivery.reject();
         }
         Err(error) => {
-            // The database has it too.
+            // The database has the change too.
             warn!(
                 kind,
                 error = chain(&error),
@@ -121,24 +121,24 @@ fn take(state: &State, delivery: Delivery) {
     }
 }
 
-/// What was seen of the database, and what of it is done.
+/// What the refresh loop last saw of the database.
 #[derive(Debug, Default)]
 struct Seen {
-    /// The revision at which the database was found ahead of the change log.
+    /// The revision of the database when it was found ahead of the change log.
     ahead: Option<Revision>,
-    /// The number of the last change then.
+    /// The number of the last change at that time.
     last: u64,
-    /// Whether reading it fails.
+    /// Whether reading the database fails.
     failing: bool,
-    /// The broker's losses, replaced and bound queues when it was read last.
+    /// The broker's count of reconnects, replaced queues and bound queues at the last look.
     losses: u64,
-    /// When quotas were told last.
+    /// When quota counts were last sent.
     told_used: Option<Instant>,
-    /// When everything may be read again.
+    /// When the database may be read again.
     rested: Option<Instant>,
 }
 
-/// Looks at the database until shutdown.
+/// Checks the database for missed changes until shutdown.
 pub(super) async fn refresh(state: Arc<State>, shutdown: CancellationToken) {
     let every = state.settings.edge.refresh.as_duration();
     let mut timer = interval(every);
@@ -167,13 +167,13 @@ async fn look(state: &Arc<State>, seen: &mut Seen) -> Result<(), Error> {
     let sure = lock(&state.edge.change_log).sure();
     let (present, waits) = load::present(state, sure).await?;
     let counters = state.broker.counters();
-    // A queue that has just been bound may have missed a part of a revision.
+    // A queue that was just bound may have missed a part of a revision.
     let losses = counters.reconnects + counters.replaced + counters.bound;
     let (held, loaded, doubtful) = {
         let mut change_log = lock(&state.edge.change_log);
         let quiet = std::mem::replace(&mut seen.last, change_log.last()) == change_log.last();
         if quiet && !waits && change_log.is_loaded() && change_log.revision() == present {
-            // Machines hear of it with their next heartbeat.
+            // Machines are told with their next heartbeat.
             change_log.rest();
         }
         (
@@ -183,7 +183,7 @@ async fn look(state: &Arc<State>, seen: &mut Seen) -> Result<(), Error> {
         )
     };
     let lost = std::mem::replace(&mut seen.losses, losses) != losses;
-    // A message may be on its way: only what was not told by the next look is missing.
+    // A message may be on its way: only a change without one by the next look is missing.
     let missing = held < present && seen.ahead.is_some_and(|ahead| held < ahead);
     seen.ahead = (held < present).then_some(present);
     if lost {
@@ -196,7 +196,7 @@ async fn look(state: &Arc<State>, seen: &mut Seen) -> Result<(), Error> {
             (change_log.doubts(), change_log.read())
         };
         let began = Instant::now();
-        // Nothing of before that can have been missed: what is not newer than what is held changes nothing.
+        // Only what is newer than the last reading: older changes cannot have been missed, and what is not newer than the state changes nothing.
         let newer = load::newer(state, read).await?;
         seen.rested = Some(Instant::now() + rest_after(began.elapsed()));
         let new = lock(&state.edge.change_log).load(newer, doubts);
@@ -218,13 +218,13 @@ async fn look(state: &Arc<State>, seen: &mut Seen) -> Result<(), Error> {
     Ok(())
 }
 
-/// How long everything is not read again after a reading that took so long: the more there is, the less often.
+/// The pause after a reading that took so long: the more there is to read, the less often.
 fn rest_after(took: Duration) -> Duration {
     (took * REST).min(REST_MAX)
 }
 
-/// Hears of certificates that no longer count until shutdown, also while no message comes and whatever else is read: a removed machine is to be gone
-/// within two seconds.
+/// Reads revoked certificates until shutdown, independently of messages and of the other readings: a removed machine must be cut off within two
+/// seconds.
 pub(super) async fn revocations(state: Arc<State>, shutdown: CancellationToken) {
     let every = state.settings.edge.refresh.as_duration();
     let mut timer = interval(every);
@@ -246,7 +246,7 @@ pub(super) async fn revocations(state: Arc<State>, shutdown: CancellationToken) 
     }
 }
 
-/// Reads which certificates no longer count.
+/// Reads the revoked certificates.
 ///
 /// # Errors
 /// When the store fails.
@@ -258,7 +258,7 @@ pub(super) async fn revoke(state: &State, now: Timestamp) -> Result<(), Error> {
     Ok(())
 }
 
-/// Wakes the feeds, and shows how far they can be.
+/// Wakes the feeds, and updates the metrics of the change log.
 pub(super) fn show(state: &State) {
     let (revision, bytes) = {
         let change_log = lock(&state.edge.change_log);
@@ -270,10 +270,10 @@ pub(super) fn show(state: &State) {
     state.metrics.edge.history_bytes.set(gauge(bytes as u64));
 }
 
-/// How often this controller gets a new certificate: also to hear of the network's authorities, which it costs nothing more to look for.
+/// How often this controller renews its certificate; that also picks up new authorities of the network, at no extra cost.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Replaces this controller's certificate, and follows the network's authorities.
+/// Renews this controller's certificate, and follows the network's authorities.
 pub(super) async fn certify(shared: Arc<super::server::Shared>, name: NodeId) {
     let mut failing = false;
     loop {

@@ -1,7 +1,7 @@
-//! One machine's feed: a body that is made as fast as its reader takes it.
+//! The feed of one machine: a response body that is produced as fast as its reader takes it.
 //!
-//! A feed has no queue of its own. It holds the number of the last change that it was told and looks into the change log for what follows when its
-//! connection has room; what a slow reader missed for too long is no more there, and it gets a snapshot instead.
+//! A feed has no queue of its own. It holds the number of the last change that it sent, and looks up the following ones in the change log when its
+//! connection has room; if a slow reader has missed changes that are gone from the log, it gets a snapshot instead.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,18 +21,18 @@ use super::machines::Counted;
 use crate::Error;
 use crate::state::{State, lock};
 
-/// Frames of changes that are looked up at once.
+/// The most changes looked up at once.
 const BATCH: usize = 32;
 
 /// A feed.
 struct Feed {
     state: Arc<State>,
     machine: Machine,
-    /// The number of the last change that it was told.
+    /// The number of the last change sent.
     told: u64,
-    /// Up to where it was told all by another controller, while this one is not surely as far.
+    /// The revision up to which another controller has told the machine everything, while this one may not have everything up to there.
     ahead: Option<Revision>,
-    /// Whether it is to be told up to where all was told.
+    /// Whether a frame `At` is due.
     due: bool,
     pending: VecDeque<Piece>,
     changed: watch::Receiver<u64>,
@@ -41,10 +41,10 @@ struct Feed {
     _counted: Counted,
 }
 
-/// The body of a feed for a machine that was told all up to `since`. It ends with `end`, and with whoever reads it.
+/// The body of a feed for a machine that has been told everything up to `since`. It ends with `end`, or when its reader does.
 ///
 /// # Errors
-/// When a frame cannot be written, which would be a bug.
+/// When a frame cannot be serialized, which would be a bug.
 pub(super) fn body(
     state: Arc<State>,
     machine: Machine,
@@ -61,7 +61,7 @@ pub(super) fn body(
         machine,
         told: 0,
         ahead: None,
-        // Who goes on hears at once up to where.
+        // A machine that resumes is told at once how far it is.
         due: true,
         pending: VecDeque::from([Piece::Frame(hello)]),
         changed,
@@ -90,7 +90,7 @@ pub(super) fn body(
 }
 
 impl Feed {
-    /// Begins a snapshot.
+    /// Queues a snapshot.
     fn snapshot(&mut self, why: &str) -> Result<(), Error> {
         let snapshots = &self.state.metrics.edge.snapshots;
         snapshots.with_label_values(&[why]).inc();
@@ -105,7 +105,7 @@ impl Feed {
         self.push(&Frame::At(revision))
     }
 
-    /// The next bytes; nothing when the feed ends.
+    /// The next bytes; `None` when the feed ends.
     async fn next(&mut self) -> Option<Result<Bytes, Error>> {
         loop {
             if self.end.is_cancelled() {
@@ -136,7 +136,7 @@ impl Feed {
         Ok(())
     }
 
-    /// Looks for changes; whether there is something to tell.
+    /// Looks for changes; returns whether there is something to send.
     fn look(&mut self) -> Result<bool, Error> {
         self.changed.mark_unchanged();
         let (next, last, revision, floor) = {
@@ -150,7 +150,7 @@ impl Feed {
             )
         };
         if self.ahead.is_some_and(|since| since < floor) {
-            // What it was told elsewhere came and went before this controller heard of it.
+            // Things that another controller told it may have come and gone before this controller received them.
             self.snapshot("ahead")?;
             return Ok(true);
         }
@@ -165,7 +165,7 @@ impl Feed {
                 let any = !pieces.is_empty();
                 self.due |= any;
                 self.pending.extend(pieces);
-                // Who was told nothing hears up to where that holds with the next heartbeat: most changes are for few machines.
+                // A machine without a change gets `At` only with the next heartbeat: most changes are for few machines.
                 let whole = told == last && self.due;
                 if whole {
                     self.due = false;
@@ -181,7 +181,7 @@ impl Feed {
         tokio::select! {
             // The senders live as long as the state.
             _ = self.changed.changed() => {}
-            // It says that all was told up to there: only once there is nothing else to tell.
+            // The heartbeat is an `At`, which says that everything up to there was sent; so it comes only after all other frames.
             _ = self.beat.changed() => self.due = true,
             () = self.end.cancelled() => {}
         }

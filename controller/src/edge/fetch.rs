@@ -1,7 +1,8 @@
-//! Which artifacts a node may fetch: those of what its cluster is told to serve, in all forms and in every version with a share of calls.
+//! Which artifacts a node may fetch: those of the apps that its cluster holds, in all forms, of every version with a share of calls.
 //!
-//! The change log knows that at once. Whoever it does not let on is looked for in the database, which knows more: what this controller has not heard of yet and
-//! another one told the node, and the older versions of apps, which a controller forgets when it stops. What is left is none of the node's business.
+//! The change log decides most requests at once. Those that it does not permit are looked up in the database, which knows more: changes that another
+//! controller told the node and this one has not received yet, and former versions of apps, which a controller forgets when it stops. The rest is
+//! refused.
 
 use fdn_core::enrol::Machine;
 use fdn_core::{AppName, ClusterId, Digest};
@@ -17,13 +18,13 @@ use crate::store::StoreError;
 use crate::store::app::{app_get, app_list_with_digest};
 use crate::store::policy::gateway_get;
 
-/// Apps with one artifact that are looked at. A component that more apps have is fetched again when the change log has heard of the app that it is wanted for.
+/// The most apps with one artifact that are looked at. If more apps have it, the node's next try succeeds once the change log has received the app.
 const APPS: u32 = 32;
 
-/// Lets a node on to an artifact.
+/// Permits a node to fetch an artifact.
 ///
 /// # Errors
-/// When no app that its cluster holds has it, with a note if it never had anything to do with it; or when the store fails.
+/// When no app that its cluster holds has it (logged, if its cluster was never told of any such app), or when the store fails.
 pub(super) async fn may(
     state: &State,
     machine: &Machine,
@@ -38,7 +39,7 @@ pub(super) async fn may(
     };
     match may {
         Fetch::Yes => Ok(()),
-        // It may have begun while it was to serve this.
+        // The node may have begun the fetch while its cluster held the app.
         Fetch::Gone => Err(Error::NotFound {
             what: format!("artifact {digest}"),
             hint: "no app that the cluster holds has it any more",
@@ -54,7 +55,7 @@ pub(super) async fn may(
     }
 }
 
-/// The database's word on what the change log does not let a cluster have.
+/// The database's answer where the change log does not permit a fetch.
 async fn stored(
     state: &State,
     cluster: &ClusterId,
@@ -65,7 +66,7 @@ async fn stored(
     let had = app_list_with_digest(&mut tx, digest, cluster, APPS).await?;
     let mut may = if had.is_empty() { known } else { Fetch::Gone };
     for (app, revision) in had {
-        // Of what it has heard the change log has judged.
+        // The change log has judged those that it has received.
         let unheard = lock(&state.edge.change_log).revision_of(&app) < revision;
         if unheard && serves(&mut tx, &app, cluster, digest).await? {
             may = Fetch::Yes;
@@ -76,7 +77,7 @@ async fn stored(
     Ok(may)
 }
 
-/// Whether a cluster is to serve this artifact for an app.
+/// Whether a cluster holds the app, with this artifact in a version that is served.
 async fn serves(
     connection: &mut AnyConnection,
     app: &AppName,

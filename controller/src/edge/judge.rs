@@ -1,4 +1,4 @@
-//! What a machine may say: decided by what its certificate says, from nothing that it says itself. No I/O.
+//! What a machine may send and ask, decided by its certificate alone and by nothing that it says of itself. No I/O.
 
 use fdn_core::AppName;
 use fdn_core::enrol::{LeaseRequest, Machine, Role};
@@ -7,10 +7,10 @@ use fdn_core::usage::{UsageBatch, UsageSums};
 
 use crate::reconcile::node_registry::AdminState;
 
-/// Why something is not the machine's to do.
+/// Why a machine is refused something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What it tried, as a label of metrics.
+    /// What it tried, as a metrics label.
     pub what: &'static str,
     /// The right that it lacks: the end of "it needs the right to".
     pub right: &'static str,
@@ -23,7 +23,7 @@ const fn refusal(what: &'static str, right: &'static str) -> Refusal {
 /// Judges a report. `told` says whether the machine's cluster was ever told of an app.
 ///
 /// # Errors
-/// Why it is not taken.
+/// When it is refused, with the reason.
 pub fn report(
     machine: &Machine,
     message: &Message,
@@ -57,7 +57,7 @@ pub fn report(
     }
 }
 
-/// Judges where a node says that it is reached: users are sent there, and controllers ask there for logs.
+/// Judges the addresses that a node reports: users are sent there, and controllers ask for logs there.
 ///
 /// # Errors
 /// When it joined with other hosts.
@@ -68,7 +68,7 @@ pub fn addresses(admin_state: &AdminState, message: &Message) -> Result<(), Refu
     }
 }
 
-/// Why a node is not reached where it says, in a status or for its next certificate.
+/// The refusal for a node that reports other addresses than it joined with, in a status or when it renews its certificate.
 pub const ELSEWHERE: Refusal = refusal(
     "address",
     "be reached elsewhere than it joined with; join it again if it moved",
@@ -77,7 +77,7 @@ pub const ELSEWHERE: Refusal = refusal(
 /// Judges sums of usage.
 ///
 /// # Errors
-/// Why they are not taken.
+/// When they are refused, with the reason.
 pub fn sums(
     machine: &Machine,
     sums: &UsageSums,
@@ -90,7 +90,7 @@ pub fn sums(
 /// Judges records of usage.
 ///
 /// # Errors
-/// Why they are not taken.
+/// When they are refused, with the reason.
 pub fn records(
     machine: &Machine,
     batch: &UsageBatch,
@@ -113,10 +113,10 @@ fn usage(machine: &Machine, own: bool) -> Result<(), Refusal> {
     is_own(own, refusal("usage", "write usage of another node"))
 }
 
-/// Judges who asks to be the head of its cluster.
+/// Judges a request for the lease of the cluster's head.
 ///
 /// # Errors
-/// When it asks for another.
+/// When it is for another node, or comes from a DNS server.
 pub fn lease(machine: &Machine, wish: &LeaseRequest) -> Result<(), Refusal> {
     node(machine, "lease")?;
     is_own(
@@ -125,10 +125,10 @@ pub fn lease(machine: &Machine, wish: &LeaseRequest) -> Result<(), Refusal> {
     )
 }
 
-/// Lets nodes on, and no DNS servers.
+/// Permits nodes, and refuses DNS servers.
 ///
 /// # Errors
-/// When it is none.
+/// When the machine is a DNS server.
 pub const fn node(machine: &Machine, what: &'static str) -> Result<(), Refusal> {
     match machine.role {
         Role::Node => Ok(()),

@@ -1,4 +1,4 @@
-//! What machines are to be told, read from the database in one transaction, and made of the messages about it.
+//! Builds changes for machines, from the database in one transaction, and from the messages of controllers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::store::outbox::outbox_waits;
 use crate::store::policy::quota_used;
 use crate::store::revision::revision_current;
 
-/// Reads what there is; of apps and what DNS answers for them those that are newer than `after`, and the names of all.
+/// Reads the state for machines: of apps and bindings only what is newer than `after`, and the names of all apps.
 ///
 /// # Errors
-/// When the store fails, or a master key is not there.
+/// When the store fails, or a master key is missing.
 pub(super) async fn newer(state: &Arc<State>, after: Revision) -> Result<Loaded, Error> {
     let mut tx = state.store.snapshot().await?;
     let nodes = snapshot::apps(state, &mut tx, after).await?;
@@ -33,7 +33,7 @@ pub(super) async fn newer(state: &Arc<State>, after: Revision) -> Result<Loaded,
     let there = app_names(&mut tx).await?;
     tx.commit().await.map_err(StoreError::from)?;
     let (all, answers, opener) = (nodes.apps, dns.apps, Arc::clone(state));
-    // Opening and encoding takes long where there is much of it.
+    // Opening secrets and encoding frames takes long if there are many.
     let made = tokio::task::spawn_blocking(move || {
         let apps = all.into_iter().map(|desired| entry(&opener, desired));
         let apps = apps.collect::<Result<Vec<AppEntry>, Error>>()?;
@@ -55,7 +55,7 @@ pub(super) async fn newer(state: &Arc<State>, after: Revision) -> Result<Loaded,
     })
 }
 
-/// The revision that the database is at, and whether messages about changes after `sure` wait to be sent.
+/// The revision of the database, and whether messages about changes after `sure` wait to be sent.
 ///
 /// # Errors
 /// When the store fails.
@@ -67,7 +67,7 @@ pub(super) async fn present(state: &State, sure: Revision) -> Result<(Revision, 
     Ok((revision, waits))
 }
 
-/// The revision of a change that a message tells.
+/// The revision of the change in a message; `None` if it is not a change.
 #[must_use]
 pub(super) const fn revision_of(message: &Message) -> Option<Revision> {
     Some(match message {
@@ -85,7 +85,7 @@ pub(super) const fn revision_of(message: &Message) -> Option<Revision> {
     })
 }
 
-/// What is used of quotas.
+/// The calls counted towards quotas.
 ///
 /// # Errors
 /// When the store fails.
@@ -94,7 +94,7 @@ pub(super) async fn used(state: &State) -> Result<Vec<AppUsed>, Error> {
     Ok(quota_used(&mut connection, fdn_service::now()).await?)
 }
 
-/// The change that a message tells; nothing if it is for nobody at the edge.
+/// The change in a message; `None` if it is not for machines.
 ///
 /// # Errors
 /// When a secret in it cannot be opened.
@@ -114,7 +114,7 @@ pub(super) fn change(state: &State, message: Message) -> Result<Option<Change>, 
     }))
 }
 
-/// An app with its secrets opened: from here on they travel inside TLS.
+/// An app with its secrets opened: from here on, only TLS protects them.
 fn entry(state: &State, mut desired: AppDesired) -> Result<AppEntry, Error> {
     let mut values = Vec::new();
     for function in desired.spec.iter_mut().flat_map(|spec| &mut spec.functions) {
@@ -131,7 +131,7 @@ fn entry(state: &State, mut desired: AppDesired) -> Result<AppEntry, Error> {
     view::app(desired, values).map_err(cannot_write)
 }
 
-/// A frame that cannot be written is a bug.
+/// The error of a frame that cannot be serialized, which is a bug.
 pub(super) fn cannot_write(error: FeedError) -> Error {
     Error::Internal(format!("a frame of the feed: {error}"))
 }

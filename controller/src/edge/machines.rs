@@ -1,4 +1,4 @@
-//! Who is connected, and whose certificate no longer counts.
+//! The connected machines, and the revoked certificates.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, RwLock};
@@ -24,19 +24,19 @@ struct Open {
     turns: Arc<Semaphore>,
 }
 
-/// The connections of machines, and the serial numbers that were revoked.
+/// The connections of machines, and the serial numbers of revoked certificates.
 #[derive(Debug, Default)]
 pub struct Machines {
     open: Mutex<Connections>,
-    /// Until when their certificates are.
+    /// The revoked serial numbers, with the certificates' ends.
     revoked: RwLock<HashMap<String, Timestamp>>,
-    /// When the log last had that a machine which was removed asked to be let in.
+    /// When each removed machine that tried to connect was last logged.
     told: Mutex<BTreeMap<NodeId, Timestamp>>,
 }
 
-/// A machine that was removed asks again and again: the log has it once in so long.
+/// A removed machine tries to connect again and again: it is logged once in this time.
 const TELL: Duration = Duration::from_secs(60);
-/// The most machines that are told of in that time.
+/// The most machines logged in that time.
 const TOLD_MAX: usize = 1000;
 
 #[derive(Debug, Default)]
@@ -45,15 +45,15 @@ struct Connections {
     of: BTreeMap<NodeId, BTreeMap<u64, Open>>,
 }
 
-/// A connection for as long as it lives.
+/// Registers a connection as long as it lives.
 pub struct Guard {
     machines: Arc<Machines>,
     name: NodeId,
     number: u64,
     gauge: IntGauge,
-    /// Cancelled when it is to end at once.
+    /// Cancelled when the connection has to end at once.
     pub cut: CancellationToken,
-    /// The machine's turns to send bodies, on whichever of its connections.
+    /// The machine's turns to send bodies, shared by all its connections.
     pub turns: Arc<Semaphore>,
 }
 
@@ -71,7 +71,7 @@ impl Drop for Guard {
 }
 
 impl Machines {
-    /// Whether a certificate no longer counts.
+    /// Whether a certificate was revoked.
     #[must_use]
     pub fn is_revoked(&self, serial: &str) -> bool {
         let revoked = self.revoked.read();
@@ -80,7 +80,7 @@ impl Machines {
             .contains_key(serial)
     }
 
-    /// Logs that the certificate of a machine which was removed was shown; once in a while for each machine, and for so many machines at most.
+    /// Logs that a removed machine presented its certificate: at most once a minute for each machine, and for at most so many machines.
     pub(super) fn tell_of_removed(&self, machine: &Machine, now: Timestamp) {
         if is_new(&mut lock(&self.told), &machine.name, now) {
             warn!(
@@ -90,8 +90,8 @@ impl Machines {
         }
     }
 
-    /// Notes certificates that no longer count, and cuts the connections that were made with them; how many. What was revoked stays so, whoever tells
-    /// of fewer, until it has ended.
+    /// Adds revoked certificates, and cuts the connections made with them; returns how many. A certificate stays revoked until it has expired, even
+    /// if a later list lacks it.
     pub fn revoke(&self, revoked: &[Revoked], now: Timestamp) -> usize {
         {
             let known = self.revoked.write();
@@ -108,7 +108,7 @@ impl Machines {
         gone.inspect(|one| one.cut.cancel()).count()
     }
 
-    /// Notes a connection; nothing if the machine has as many as it may.
+    /// Registers a connection; `None` if the machine has as many as it may have.
     #[must_use]
     pub fn open(
         self: &Arc<Self>,
@@ -142,7 +142,7 @@ impl Machines {
             .connections
             .with_label_values(&[machine.role.as_str()]);
         gauge.inc();
-        // It may have been revoked between its handshake and now.
+        // It may have been revoked since the handshake.
         if self.is_revoked(serial) {
             cut.cancel();
         }
@@ -163,7 +163,7 @@ impl Machines {
     }
 }
 
-/// Whether it is time to tell of a machine; it is noted then.
+/// Whether a machine is to be logged now; if so, records that.
 fn is_new(told: &mut BTreeMap<NodeId, Timestamp>, name: &NodeId, now: Timestamp) -> bool {
     told.retain(|_, at| now.since(*at) < TELL);
     if told.len() >= TOLD_MAX || told.contains_key(name) {
@@ -185,7 +185,7 @@ impl Counted {
         Self(gauge)
     }
 
-    /// Counts a machine that the store was not asked about yet.
+    /// Counts a machine that the store has not been asked about successfully.
     #[must_use]
     pub(super) fn unjudged(metrics: &Metrics, role: Role) -> Self {
         let gauge = metrics.edge.unjudged.with_label_values(&[role.as_str()]);
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(machines.revoke(&revoked, Timestamp(1)), 1);
         assert!(old.cut.is_cancelled() && !new.cut.is_cancelled());
         assert!(machines.is_revoked("01") && !machines.is_revoked("02"));
-        // A list of before takes nothing back; what has ended is forgotten.
+        // A shorter list revokes nothing less; expired certificates are dropped.
         machines.revoke(&[], Timestamp(8));
         assert!(machines.is_revoked("01"));
         drop(old);

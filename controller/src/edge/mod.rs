@@ -1,21 +1,21 @@
-//! Machines at the edge: nodes and DNS servers that joined, each with one outgoing TLS connection and an identity that every message is judged by.
+//! Machines at the edge: enrolled nodes and DNS servers, each with one outgoing TLS connection and an identity by which every message is judged.
 //!
 //! | module | holds |
 //! | --- | --- |
 //! | `acquaint` | whether the store knows a machine |
 //! | `server` | the listener: TLS 1.3, certificates of the network's own authority, HTTP/2 |
-//! | `machines` | who is connected; which certificates no longer count |
-//! | `requests` | what machines ask, and how it is answered |
+//! | `machines` | the connected machines, and the revoked certificates |
+//! | `requests` | the requests of machines, and their answers |
 //! | `fetch` | which artifacts a node may fetch |
-//! | [`judge`] | what a machine may say and take |
-//! | [`ask`] | asking nodes in turn: logs, calls, jobs |
-//! | `bodies`, `pace` | what they send, within bounds; how slowly they may read |
-//! | [`change_log`], [`change`], [`used`], `view` | what machines are to be told, by revision |
+//! | [`judge`] | what a machine may send and ask |
+//! | [`ask`] | requests to nodes: logs, calls, jobs |
+//! | `bodies`, `pace` | limits of request bodies, and of slow readers |
+//! | [`change_log`], [`change`], [`used`], `view` | the state and the changes for machines, by revision |
 //! | `feed`, `pulse` | one machine's feed; the heartbeat of all |
-//! | `load`, `changes` | how the change log is read from the database, and kept current |
-//! | `reports` | what machines report, taken in |
+//! | `load`, `changes` | reading the change log from the database, and keeping it current |
+//! | `reports` | handling the reports of machines |
 //!
-//! Broker, database and the network's secrets stay behind this listener: no machine holds what opens them.
+//! Broker, database and the network's secrets stay behind this listener: no machine holds credentials for them.
 
 mod acquaint;
 pub mod ask;
@@ -58,7 +58,7 @@ use change_log::{ChangeLog, Limits};
 pub use machines::Machines;
 use pulse::Pulse;
 
-/// The number of the change log's last change for machines of each role: what changes for DNS servers every second wakes no node.
+/// Wakes feeds, with the number of the last change for each role: changes for DNS servers, one every second, wake no node.
 #[derive(Default)]
 pub struct Changed {
     node: watch::Sender<u64>,
@@ -66,7 +66,7 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// That for a role.
+    /// The sender for a role.
     #[must_use]
     pub const fn of(&self, role: Role) -> &watch::Sender<u64> {
         match role {
@@ -75,7 +75,7 @@ impl Changed {
         }
     }
 
-    /// Wakes those for whom something changed.
+    /// Wakes the feeds of roles with a new change.
     pub fn show(&self, change_log: &ChangeLog) {
         for role in [Role::Node, Role::Dns] {
             let last = change_log.last_for(role);
@@ -85,28 +85,28 @@ impl Changed {
     }
 }
 
-/// What the parts of a controller share of machines at the edge.
+/// State about machines at the edge, shared by the parts of a controller.
 pub struct Edge {
-    /// What they are to be told.
+    /// The state and the changes for machines.
     pub change_log: Mutex<ChangeLog>,
     /// Wakes their feeds.
     pub changed: Changed,
     /// Their heartbeat.
     pulse: Pulse,
-    /// Who is connected.
+    /// The connected machines.
     pub machines: Arc<Machines>,
-    /// Turns to ask the store about those that were let in while it did not answer.
+    /// Turns to ask the store again about machines that were admitted while it did not answer.
     again: Semaphore,
-    /// Asks nodes.
+    /// The clients that ask nodes.
     pub asker: ask::Asker,
-    /// What they send, as it comes.
+    /// The limits of their request bodies.
     bodies: Bodies,
-    /// The port that machines reach this controller at.
+    /// The port on which machines reach this controller.
     pub port: AtomicU16,
 }
 
 impl Edge {
-    /// Nobody is connected, and nothing is known.
+    /// The state before any machine is connected and anything is loaded.
     #[must_use]
     pub fn new(settings: &EdgeSettings) -> Self {
         let limits = Limits {
@@ -126,10 +126,10 @@ impl Edge {
     }
 }
 
-/// Begins to listen; where.
+/// Starts the listener and the tasks around it; returns its address.
 ///
 /// # Errors
-/// When the address is taken, or no certificate can be made.
+/// When the address is in use, or no certificate can be made.
 pub(crate) async fn start(
     state: &Arc<State>,
     api: SocketAddr,
@@ -146,7 +146,7 @@ pub(crate) async fn start(
         Some(name) => name.clone(),
         None => own_name(api)?,
     };
-    // Nobody is let in before it is known who was removed.
+    // No machine is admitted before the removed ones are known.
     changes::revoke(state, fdn_service::now()).await?;
     let shared = Arc::new(server::Shared {
         tls: RwLock::new(certificate(state, &name).await?),
@@ -167,7 +167,7 @@ pub(crate) async fn start(
     Ok(address)
 }
 
-/// Keeps the heartbeat until shutdown.
+/// Runs the heartbeat until shutdown.
 async fn beat(state: Arc<State>, shutdown: CancellationToken) {
     let every = state.settings.edge.heartbeat.as_duration();
     tokio::select! {
@@ -176,7 +176,7 @@ async fn beat(state: Arc<State>, shutdown: CancellationToken) {
     }
 }
 
-/// What this controller shows to machines, and whom it lets in. It asks nodes with the same certificate.
+/// The TLS settings for machines: this controller's certificate, and which machines are admitted. Requests to nodes use the same certificate.
 async fn certificate(state: &Arc<State>, name: &NodeId) -> Result<Arc<ServerConfig>, Error> {
     let own = own_certificate(state, name, fdn_service::now()).await?;
     let credentials = Credentials {
@@ -200,7 +200,7 @@ async fn certificate(state: &Arc<State>, name: &NodeId) -> Result<Arc<ServerConf
     Ok(Arc::new(credentials.server(removed)?))
 }
 
-/// The machine's host name and the API's port: several controllers on one machine differ.
+/// The default name: host name and API port, since several controllers may run on one host.
 fn own_name(api: SocketAddr) -> Result<NodeId, Error> {
     let host = fdn_service::host_name();
     let name = format!(

@@ -1,7 +1,8 @@
-//! Answers that their reader must take at a pace. Whoever asks for an artifact and does not read on holds a file or a connection to the object store open.
+//! Limits how slowly an answer may be read. A reader that asks for an artifact and stops reading keeps a file or a connection to the object store
+//! open.
 //!
-//! What HTTP/2 is handed goes out as its reader makes room for it, and only then is more asked for: so the time from handing a part on until the next one
-//! is asked for is the reader's. Nothing but the end of the connection gives such an answer up.
+//! HTTP/2 sends what it is handed as its reader makes room, and only then asks for more: so the time from handing over a part until the next one is
+//! asked for is the reader's. Nothing but closing the connection aborts such an answer.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -16,16 +17,16 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::state::lock;
 
-/// Bytes for which a reader has so long.
+/// The bytes for which a reader has the time limit.
 const PART: usize = 256 << 10;
 
-/// What a reader took of the present part.
+/// What a reader has taken of the present part.
 #[derive(Debug, Default)]
 struct Turn {
     bytes: usize,
-    /// The time that it had for them.
+    /// The reader's time for them so far.
     spent: Duration,
-    /// Since when it is the reader's turn; nothing while it is ours.
+    /// Since when the reader has been waited for; `None` while it waits for the source.
     since: Option<Instant>,
 }
 
@@ -44,21 +45,21 @@ impl Turn {
         }
     }
 
-    /// The reader was handed something.
+    /// The reader was handed `bytes` bytes.
     fn handed(&mut self, bytes: usize, now: Instant) {
         self.bytes += bytes;
         self.since = Some(now);
     }
 }
 
-/// An answer's bytes, watched.
+/// The bytes of an answer, with its reader watched.
 pub(super) struct Paced<S> {
     bytes: S,
     turn: Arc<Mutex<Turn>>,
     _watch: AbortOnDropHandle<()>,
 }
 
-/// Watches an answer: `stalled` is cancelled if its reader takes longer than `limit` for a part of it.
+/// Watches the reader of an answer: cancels `stalled` if it takes longer than `limit` for a part.
 pub(super) fn paced<S>(bytes: S, limit: Duration, stalled: CancellationToken) -> Paced<S> {
     let turn = Arc::<Mutex<Turn>>::default();
     let watched = Arc::clone(&turn);
@@ -103,7 +104,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(30);
 
-    /// The time that a reader had for the present part, after it took so many bytes at each of these times.
+    /// The reader's time for the present part, after it took so many bytes at each of these times.
     fn spent(bytes: usize, seconds: &[u64]) -> Duration {
         let begin = Instant::now();
         let at = |second: u64| begin + Duration::from_secs(second);

@@ -1,7 +1,7 @@
-//! The beat of all feeds: one timer that goes round, instead of one for each.
+//! The heartbeat of all feeds: one timer instead of one per feed.
 //!
-//! A feed says something every `edge.heartbeat`. Thousands of timers would wake the process for one feed at a time; so feeds stand in groups, and
-//! one group after another is woken: few wakings, each for many, and never all at once.
+//! A feed sends something every `edge.heartbeat`. Thousands of timers would wake the process for one feed at a time; so feeds are in groups, and one
+//! group after another is woken: few wake-ups, each for many feeds, and never for all at once.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::interval;
 
-/// Groups of feeds: so many times in a heartbeat the process is woken.
+/// The number of groups, and of wake-ups per heartbeat.
 const GROUPS: u8 = 20;
 
-/// The groups.
+/// The groups of feeds.
 pub(super) struct Pulse {
     groups: Vec<watch::Sender<()>>,
     joined: AtomicUsize,
@@ -28,14 +28,14 @@ impl Default for Pulse {
 }
 
 impl Pulse {
-    /// A place in the group that is next; it changes with every beat.
+    /// A receiver in the next group; it changes with every heartbeat.
     #[must_use]
     pub(super) fn join(&self) -> watch::Receiver<()> {
         let joined = self.joined.fetch_add(1, Ordering::Relaxed);
         self.groups[joined % self.groups.len()].subscribe()
     }
 
-    /// Goes round for ever, each group once in `every`. A beat that comes late is made good at once: machines count the time from one to the next.
+    /// Wakes the groups in turn, each once in `every`, and never returns. A late beat is made up for at once, since machines time each interval.
     pub(super) async fn run(&self, every: Duration) {
         let mut timer = interval(every / u32::from(GROUPS));
         for group in self.groups.iter().cycle() {

@@ -1,4 +1,4 @@
-//! What machines report, taken in: into memory, from where it is stored now and then. The next report says it again.
+//! Handles the reports of machines: keeps them in memory, from where they are stored periodically. What is lost is in the next report again.
 
 use fdn_core::message::Message;
 use tracing::warn;
@@ -8,7 +8,7 @@ use crate::geo::Sample;
 use crate::reconcile::node_registry::Observation;
 use crate::state::{State, lock};
 
-/// Takes in a report that was judged, and counts it.
+/// Handles a report that was judged, and counts it.
 pub fn take_in(state: &State, message: &Message) {
     let result = used(state, message);
     let consumed = &state.metrics.consumed;

@@ -1,5 +1,5 @@
-//! What machines ask over their connection. Every request is judged by the certificate of the connection, and by nothing that it says of itself;
-//! what is refused is logged with the machine's name and counted.
+//! The requests of machines. Every request is judged by the certificate of the connection, and by nothing that it says of itself; refused ones are
+//! logged with the machine's name and counted.
 
 use std::sync::Arc;
 
@@ -38,14 +38,14 @@ use crate::state::{State, lock};
 use crate::store::artifact::artifact_find;
 use crate::store::enrolment::certificate_get;
 
-/// The largest body of a request that is no report and no usage.
+/// The largest body of requests other than reports and usage.
 const SMALL: ByteSize = ByteSize::from_bytes(64 << 10);
 
 /// The body of an answer.
 pub(super) type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 type Answer = Result<Response<Body>, Error>;
 
-/// What a request is, as a label of metrics.
+/// The kind of a request, as a metrics label.
 fn what(request: &Request<Incoming>) -> &'static str {
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/edge/v1/feed") => "feed",
@@ -62,7 +62,7 @@ fn what(request: &Request<Incoming>) -> &'static str {
 
 const ARTIFACTS: &str = "/edge/v1/artifacts/";
 const COMPILED: &str = "/edge/v1/compiled/";
-/// Characters of a method and a path that are logged.
+/// The most characters of method and path that are logged.
 const TRIED_SHOWN: usize = 128;
 
 /// Answers a request.
@@ -141,8 +141,8 @@ async fn handle(
     }
 }
 
-/// What is answered where there is nothing. No machine asks for what is not below `/edge/`, such as the API's paths, unless somebody else holds its
-/// key; what is, and is not known, may be a later release's.
+/// The error for an unknown path. Machines never call anything outside `/edge/`, such as the API's paths, so somebody else holds the key of one that
+/// does; an unknown path below it may be of a later release.
 fn nothing_there(state: &State, machine: &Machine, request: &Request<Incoming>) -> Error {
     let (method, path) = (request.method(), request.uri().path());
     let what = format!("{method} {path}");
@@ -158,7 +158,7 @@ fn nothing_there(state: &State, machine: &Machine, request: &Request<Incoming>) 
     }
 }
 
-/// Logs and counts what a machine tried that is not its to do.
+/// Logs and counts that a machine was refused something; returns the error.
 pub(super) fn refused(state: &State, machine: &Machine, why: Refusal) -> Error {
     let refused = &state.metrics.edge.refused;
     refused.with_label_values(&[why.what]).inc();
@@ -207,7 +207,7 @@ fn begin_feed(
     Ok(response)
 }
 
-/// Takes in a report whole or not at all.
+/// Accepts a report as a whole or not at all.
 fn take_report(state: &State, machine: &Machine, report: Report) -> Result<(), Error> {
     for message in &report.messages {
         judge::report(machine, message, told(state, machine))
@@ -217,7 +217,7 @@ fn take_report(state: &State, machine: &Machine, report: Report) -> Result<(), E
     }
     for mut message in report.messages {
         if let Message::NodeStatus(status) = &mut message {
-            // Apps that were not told to its cluster are none of a node's business.
+            // A node may not report apps that its cluster was never told of.
             let told = told(state, machine);
             let mut foreign = None;
             status.apps.retain(|app| {
@@ -236,11 +236,11 @@ fn take_report(state: &State, machine: &Machine, report: Report) -> Result<(), E
     Ok(())
 }
 
-/// Logs and counts that a status told of an app which is none of the machine's business.
+/// Logs and counts a status with an app that the machine's cluster was never told of.
 fn foreign_app(state: &State, machine: &Machine, app: &AppName) {
     let (refused, what) = (&state.metrics.edge.refused, "status_app");
     refused.with_label_values(&[what]).inc();
-    // A controller that has just started was told of nothing by then, and all machines tell it of all that they have.
+    // A controller that has just started counts no cluster as told, and all machines report all apps that they have.
     if lock(&state.edge.change_log).is_loaded() {
         info!(%machine, what, "a machine tried to tell of {app}, which its cluster was never told of; it was left out");
     }
@@ -258,7 +258,7 @@ async fn renew(state: &State, machine: &Machine, wish: &RenewRequest) -> Answer 
     let actor = Actor::named(format!("{} {}", machine.role.noun(), machine.name));
     let renewed = enrol::renew(state, wish, &actor, now()).await;
     if let Err(Error::Enrol(EnrolError::Moved)) = &renewed {
-        // It is answered how it can be mended.
+        // The answer says how to fix it.
         drop(refused(state, machine, judge::ELSEWHERE));
     }
     json(&renewed?)
@@ -286,7 +286,7 @@ async fn artifact(state: &State, peer: &Peer, request: &Request<Incoming>) -> An
     Ok(response)
 }
 
-/// Machine code of a component for an engine, behind its head: for whoever may fetch the component.
+/// Machine code of a component for an engine, with its header; for nodes that may fetch the component.
 async fn compiled(state: &State, peer: &Peer, path: &str) -> Answer {
     let of = path.strip_prefix(COMPILED).unwrap_or_default();
     let (component, engine) = of.split_once('/').unwrap_or((of, ""));
@@ -310,7 +310,7 @@ async fn compiled(state: &State, peer: &Peer, path: &str) -> Answer {
     Ok(response)
 }
 
-/// A body that comes from the artifact store, which the machine must go on reading.
+/// A body streamed from the artifact store; the machine must keep reading it.
 fn stream<S, E>(state: &State, peer: &Peer, bytes: S) -> Body
 where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
@@ -328,7 +328,7 @@ fn insert(headers: &mut HeaderMap, name: http::HeaderName, value: &str) {
     }
 }
 
-/// The part of an artifact that a machine still needs: agents ask from where they stopped, and nothing else.
+/// The range of an artifact that a machine still needs: agents only ever resume from where they stopped.
 fn span(headers: &HeaderMap) -> Result<Option<Span>, Error> {
     let Some(value) = headers.get(RANGE) else {
         return Ok(None);
@@ -341,7 +341,7 @@ fn span(headers: &HeaderMap) -> Result<Option<Span>, Error> {
     })
 }
 
-/// A body of at most `limit`.
+/// Reads a body of at most `limit` bytes.
 async fn read(
     state: &State,
     peer: &Peer,
@@ -386,7 +386,7 @@ fn empty() -> Response<Body> {
     response
 }
 
-/// An error as a problem document, and in the log if it is ours.
+/// An error as a problem document; logged as an error or a warning if it is not the caller's fault.
 fn failed(peer: &Peer, what: &str, failure: &Error) -> Response<Body> {
     let (machine, code, causes) = (&peer.machine, failure.code(), chain(failure));
     match code.fault() {

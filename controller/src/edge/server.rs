@@ -1,4 +1,4 @@
-//! The listener: accepts, lets machines show their certificates, and serves HTTP/2 until a connection's certificate no longer counts.
+//! The listener for machines: accepts connections, checks certificates, and serves HTTP/2 until a connection's certificate is revoked or expires.
 
 use std::convert::Infallible;
 use std::sync::{Arc, RwLock};
@@ -29,26 +29,26 @@ use crate::settings::EdgeSettings;
 use crate::state::State;
 use crate::store::enrolment::CertificateRow;
 
-/// What may be on its way before it is read: of one request, and of one connection.
+/// HTTP/2 flow-control windows in bytes: of a request, and of a connection.
 const WINDOWS: (u32, u32) = (1 << 20, 8 << 20);
-/// Bytes of a request's header fields.
+/// The most bytes of a request's header fields.
 const HEADERS_MAX: u32 = 16 << 10;
-/// How long requests that run may take to end when the controller stops.
+/// How long running requests may take to end when the controller stops.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long a connection that was refused may take to close.
+/// How long a refused connection may take to close.
 const LINGER: Duration = Duration::from_secs(1);
-/// How long a machine that says nothing is not asked whether it is there. One that is gone, or whose network is, is found by the kernel, from
-/// heartbeats that nobody acknowledges; this is for what stands between, such as a proxy that keeps a connection whose other side is dead.
+/// The interval of keep-alive pings to a silent machine. A machine that is gone, or whose network is, is detected by the kernel, from heartbeats
+/// without acknowledgement; the pings are for intermediaries, such as a proxy that keeps a connection whose other side is dead.
 const ASK: Duration = Duration::from_secs(30);
-/// The pause after a connection could not be accepted.
+/// The pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What connections share.
+/// State shared by the connections.
 pub(super) struct Shared {
     pub(super) state: Arc<State>,
-    /// What this controller shows, and whom it lets in.
+    /// This controller's certificate, and which machines are admitted.
     pub(super) tls: RwLock<Arc<ServerConfig>>,
-    /// No new connections; those that are open end.
+    /// Cancelled at shutdown: no new connections, and the open ones end.
     pub(super) stop: CancellationToken,
 }
 
@@ -64,20 +64,20 @@ impl Shared {
     }
 }
 
-/// Who is at the other end of a connection.
+/// The machine at the other end of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub(super) machine: Machine,
     pub(super) shown: CertificateRow,
-    /// Whether it is one of the network; nothing if the store did not answer as it connected.
+    /// Whether the store knows it; `None` if the store did not answer when it connected.
     pub(super) known: Option<bool>,
     /// The machine's turns to send bodies.
     pub(super) turns: Arc<Semaphore>,
-    /// Cancelled when it does not take what it asked for.
+    /// Cancelled when it does not read what it asked for.
     pub(super) stalled: CancellationToken,
 }
 
-/// Accepts until shutdown, and waits for what runs then.
+/// Accepts connections until shutdown, and then waits for the open ones to end.
 pub(super) async fn run(shared: Arc<Shared>, listener: TcpListener) {
     let settings = &shared.state.settings.edge;
     let semaphore = |most: usize| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
@@ -94,13 +94,13 @@ pub(super) async fn run(shared: Arc<Shared>, listener: TcpListener) {
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // Out of descriptors, most likely: accepting at once again would spin.
+                // File descriptors have run out, most likely: accepting again at once would be a busy loop.
                 warn!(%error, "a machine's connection cannot be accepted");
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
         };
-        // Whoever shows no certificate takes no machine's place.
+        // Handshakes have a limit of their own, so that connections without a certificate take no machine's place.
         let Ok(handshake) = Arc::clone(&handshakes).try_acquire_owned() else {
             shared.count("busy");
             continue;
@@ -113,7 +113,7 @@ pub(super) async fn run(shared: Arc<Shared>, listener: TcpListener) {
     running.wait().await;
 }
 
-/// One connection from its handshake to its end.
+/// Serves one connection from its handshake to its end.
 async fn connection(
     shared: Arc<Shared>,
     stream: TcpStream,
@@ -121,7 +121,7 @@ async fn connection(
     room: Arc<Semaphore>,
 ) {
     let from = stream.peer_addr().ok();
-    // Small frames must not wait for each other.
+    // Small frames must not be delayed (Nagle's algorithm).
     drop(stream.set_nodelay(true));
     let gone = alive(&shared.state.settings.edge) * 2;
     if let Err(error) = listen::watched(&stream, gone) {
@@ -180,13 +180,13 @@ async fn connection(
     drop(place);
 }
 
-/// How long what is sent may stay without an answer.
+/// How long sent data may remain unacknowledged.
 fn alive(settings: &EdgeSettings) -> Duration {
     let heartbeat = settings.heartbeat.as_duration();
     heartbeat.max(Duration::from_secs(5))
 }
 
-/// Closes a connection so that the other end still reads why: what it sent meanwhile would reset it.
+/// Closes a connection so that the other end can still read why: data that it sent meanwhile would cause a reset.
 async fn linger(mut stream: TcpStream) {
     let over = async {
         drop(stream.shutdown().await);
@@ -245,7 +245,7 @@ async fn converse(
             return;
         }
         () = shared.stop.cancelled() => {
-            // Feeds end, so that their machines go elsewhere; what runs may finish.
+            // Feeds end, so that their machines connect elsewhere; running requests may finish.
             end.cancel();
             connection.as_mut().graceful_shutdown();
             match timeout(GRACE, connection).await {

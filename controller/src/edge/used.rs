@@ -1,4 +1,4 @@
-//! What is used of quotas, as the nodes of each cluster are told: made once for all of them. No I/O.
+//! The calls counted towards quotas, as the nodes of each cluster are told: encoded once for all of them. No I/O.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -9,10 +9,10 @@ use fdn_core::message::Holders;
 use fdn_core::policy::quota::{AppUsed, Used};
 use fdn_core::{AppName, ClusterId};
 
-/// What the nodes of a cluster are told.
+/// What the nodes of one cluster are told.
 #[derive(Debug, Default)]
 pub struct Part {
-    /// Calls of apps.
+    /// The calls, by app.
     pub used: Vec<AppUsed>,
     frame: OnceLock<Bytes>,
 }
@@ -25,16 +25,16 @@ impl Part {
         }
     }
 
-    /// The frame that tells it, encoded by the first who asks.
+    /// The frame, encoded at the first call.
     ///
     /// # Errors
-    /// When it cannot be written, which would be a bug.
+    /// When it cannot be serialized, which would be a bug.
     pub fn frame(&self) -> Result<Bytes, FeedError> {
         if let Some(frame) = self.frame.get() {
             return Ok(frame.clone());
         }
         let frame: Bytes = Frame::Used(self.used.clone()).encode()?.into();
-        // Another feed may have been faster, with the same.
+        // Another feed may have set the same frame first.
         drop(self.frame.set(frame.clone()));
         Ok(frame)
     }
@@ -43,25 +43,25 @@ impl Part {
 /// What the nodes of every cluster are told.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
-    /// Of clusters that are not in `by`.
+    /// For clusters that are not in `by`.
     others: Arc<Part>,
     by: BTreeMap<ClusterId, Arc<Part>>,
 }
 
 impl Parts {
-    /// What those of `cluster` are told.
+    /// The part for the nodes of `cluster`.
     pub(super) fn of(&self, cluster: &ClusterId) -> Arc<Part> {
         Arc::clone(self.by.get(cluster).unwrap_or(&self.others))
     }
 
-    /// Bytes that it takes, about.
+    /// The memory that it takes, in bytes, approximately.
     pub(super) fn bytes(&self) -> usize {
         let all = self.by.values().chain([&self.others]);
         all.map(|part| part.used.len() * 128).sum()
     }
 }
 
-/// Parts that are being made.
+/// Parts under construction.
 #[derive(Default)]
 struct Draft {
     everywhere: Vec<AppUsed>,
@@ -69,7 +69,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// Adds calls of an app, for those of its holders that `wants` names; for all, `None` asks it.
+    /// Adds the calls of an app for those of its holders that `wants` accepts; an app held everywhere is offered once, as `None`.
     fn add(
         &mut self,
         one: &AppUsed,
@@ -105,21 +105,21 @@ impl Draft {
     }
 }
 
-/// What was told of all apps.
+/// What was last told of all apps.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
     told: BTreeMap<AppName, (Used, Holders)>,
-    /// All of it, for those that begin.
+    /// All of it, for feeds that begin.
     all: Parts,
 }
 
 impl Quotas {
-    /// All that those of a cluster are to know.
+    /// Everything that the nodes of a cluster have to know.
     pub(super) fn of(&self, cluster: &ClusterId) -> Arc<Part> {
         self.all.of(cluster)
     }
 
-    /// Takes in what is used; what clusters do not know of that, if anything. `holders` says who serves an app.
+    /// Accepts the calls counted; returns what clusters do not know of them yet, `None` if nothing. `holders` returns the clusters that hold an app.
     pub(super) fn take<'a>(
         &mut self,
         used: Vec<AppUsed>,
@@ -205,13 +205,13 @@ mod tests {
             quotas.take(first.clone(), held).is_none(),
             "nothing changed"
         );
-        // One count differs: nothing else is told, and only where it is served.
+        // One count differs: nothing else is sent, and only to its holders.
         let mut second = first;
         second[2] = used("one", 2);
         let told = quotas.take(second.clone(), held).expect("one is new");
         assert_eq!(apps(&told.of(&is_west)), ["one"]);
         assert!(told.of(&is_east).used.is_empty());
-        // Who begins to serve it is told it, as old as it is.
+        // A new holder is told the count although it has not changed.
         let told = quotas.take(second, |app| match app.as_str() {
             "one" => Some(&both),
             _ => held(app),

@@ -1,4 +1,4 @@
-//! What single machines see of the state, and how messages change it. No I/O.
+//! What single machines see of the state, and how changes are applied to it. No I/O.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use fdn_core::{AppName, Revision, SecretName};
 
 use super::change::{AppEntry, BindingsEntry};
 
-/// The machines as far as one of them must know: whom to trust; for nodes, who drains, where stages are called, and what was said of its devices.
+/// The part of the fleet that a machine must know: trusted and revoked certificates; for nodes, also cordoned nodes, stage-call addresses, and
+/// requests to restore its devices.
 #[must_use]
 pub(super) fn fleet_for(machine: &Machine, fleet: &FleetDesired) -> FleetDesired {
     let shared = FleetDesired {
@@ -23,7 +24,7 @@ pub(super) fn fleet_for(machine: &Machine, fleet: &FleetDesired) -> FleetDesired
     match machine.role {
         Role::Dns => shared,
         Role::Node => FleetDesired {
-            // Nodes of a cluster ask none of each other that takes no new work.
+            // Nodes of a cluster do not send calls to cordoned ones.
             cordoned: fleet.cordoned.clone(),
             stage_calls: fleet.stage_calls.clone(),
             restored: fleet
@@ -37,7 +38,7 @@ pub(super) fn fleet_for(machine: &Machine, fleet: &FleetDesired) -> FleetDesired
     }
 }
 
-/// Whether two say the same, at whatever revision.
+/// Whether two fleets are the same, apart from the revision.
 #[must_use]
 pub(super) fn is_same_fleet(a: &FleetDesired, b: &FleetDesired) -> bool {
     a.cordoned == b.cordoned
@@ -47,7 +48,7 @@ pub(super) fn is_same_fleet(a: &FleetDesired, b: &FleetDesired) -> bool {
         && a.restored == b.restored
 }
 
-/// Changes bindings, which the change was made for.
+/// Applies a change to the bindings that are at its base revision.
 pub(super) fn apply(held: &mut BindingsEntry, change: &BindingsChanged) {
     held.revision = change.revision;
     let Some(state) = &mut held.state else {
@@ -64,10 +65,10 @@ pub(super) fn apply(held: &mut BindingsEntry, change: &BindingsChanged) {
     }
 }
 
-/// An app as nodes are told of it, with the values of its functions' secrets.
+/// An app as nodes are told it, with the values of its functions' secrets.
 ///
 /// # Errors
-/// When a frame cannot be written, which would be a bug.
+/// When a frame cannot be serialized, which would be a bug.
 pub(super) fn app(
     desired: AppDesired,
     secrets: Vec<BTreeMap<SecretName, Plain>>,
@@ -95,7 +96,7 @@ pub(super) fn app(
     })
 }
 
-/// An app that is gone.
+/// The entry of a deleted app.
 ///
 /// # Errors
 /// As [`app`].

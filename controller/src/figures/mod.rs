@@ -1,8 +1,8 @@
-//! What callers saw, as series in memory: by app and cluster, in steps of ten seconds for a quarter of an hour and of five minutes for a day.
+//! Figures of calls, as series in memory: by app and cluster, in steps of ten seconds for a quarter of an hour and of five minutes for a day.
 //!
-//! Nodes count since they started and say so in every status; what came between two statuses goes into the steps between them. Every controller
-//! hears of every status, itself or from the store, so all of them show the same. The series begin with the controller: what nodes counted before
-//! it knew them is not in them.
+//! Nodes count from their start and report the totals in every status; the difference between two statuses goes into the steps between them. Every
+//! controller gets every status, from the node or from the store, so all of them show the same. The series begin with the controller: earlier calls
+//! are not in them.
 
 mod show;
 
@@ -14,10 +14,10 @@ use fdn_core::{AppName, ClusterId, RegionName, Timestamp};
 
 pub use show::{Line, show};
 
-/// Steps over which what came between two statuses is spread at most: a node that was silent for longer says nothing of when it was.
+/// The most steps over which the difference between two statuses is spread: if a node was silent for longer, it is unknown when the calls were.
 const SPREAD: u64 = 6;
 
-/// Series of one app in one cluster.
+/// The series of one app in one cluster.
 #[derive(Clone, Debug)]
 struct Series {
     region: RegionName,
@@ -25,13 +25,13 @@ struct Series {
     long: Steps,
 }
 
-/// The steps of a window that have something in them, in the order of time.
+/// The steps of a window that are not empty, in the order of time.
 #[derive(Clone, Debug, Default)]
 struct Steps(VecDeque<(u64, Tally)>);
 
 impl Steps {
     fn add(&mut self, step: u64, tally: &Tally) {
-        // Of several nodes one may be heard later of the same time.
+        // With several nodes, a status about an earlier step may arrive later.
         let at = self.0.partition_point(|(other, _)| *other < step);
         match self.0.get_mut(at) {
             Some((other, sum)) if *other == step => *sum = sum.plus(tally),
@@ -51,12 +51,12 @@ impl Steps {
     }
 }
 
-/// The step in which a moment is.
+/// The number of the step that contains a time.
 const fn step_of(window: Window, at: Timestamp) -> u64 {
     at.get() / window.step_ms()
 }
 
-/// The first step of the window that ends now.
+/// The number of the first step of the window that ends at `now`.
 const fn first_step(window: Window, now: Timestamp) -> u64 {
     (step_of(window, now) + 1).saturating_sub(window.steps())
 }
@@ -70,7 +70,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// Keeps up to `most` series.
+    /// An empty board that keeps at most `most` series.
     #[must_use]
     pub const fn new(most: usize) -> Self {
         Self {
@@ -80,25 +80,25 @@ impl Board {
         }
     }
 
-    /// How many series there are.
+    /// The number of series.
     #[must_use]
     pub fn len(&self) -> usize {
         self.series.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no series.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.series.is_empty()
     }
 
-    /// Counts that belong to no series because there were too many.
+    /// The number of counts dropped because there were too many series.
     #[must_use]
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// A node said `after` at `now`, and `before` at `then`.
+    /// Adds the difference between two statuses of a node, `before` received at `then` and `after` at `now`.
     pub fn observe(
         &mut self,
         (before, then): (&NodeStatus, Timestamp),
@@ -112,7 +112,7 @@ impl Board {
             let Some(tally) = app.figures.as_deref() else {
                 continue;
             };
-            // Of an app that was not there all calls are new.
+            // If the app was not in the earlier status, all its calls are new.
             let new = match counted.get(&app.app) {
                 Some(known) => tally.since(known),
                 None => tally.clone(),
@@ -155,7 +155,7 @@ impl Board {
         series.long.trim(Window::Day, now);
     }
 
-    /// Makes room for another series: the one that was silent for longest goes, if it was for a quarter of an hour.
+    /// Makes room for another series if necessary: the one silent for the longest is dropped, if that is at least a quarter of an hour.
     fn has_room(&mut self, now: Timestamp) -> bool {
         if self.series.len() < self.most {
             return true;
@@ -174,7 +174,7 @@ impl Board {
         true
     }
 
-    /// The series of the apps that `wanted` says, as they are at `now`.
+    /// The series of the apps that `wanted` accepts, as of `now`.
     pub fn lines(
         &self,
         window: Window,

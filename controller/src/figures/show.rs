@@ -1,4 +1,4 @@
-//! Series as they are shown: put together by what is asked for, the busiest first.
+//! Figures as the API shows them: series summed by the requested key, the busiest first.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use fdn_core::{AppName, ClusterId, RegionName, Timestamp};
 
 use super::first_step;
 
-/// One app in one cluster.
+/// The series of one app in one cluster.
 #[derive(Clone, Debug)]
 pub struct Line {
     /// The app.
@@ -16,7 +16,7 @@ pub struct Line {
     pub cluster: ClusterId,
     /// Its region.
     pub region: RegionName,
-    /// Steps by their numbers, in the order of time.
+    /// Step numbers and tallies, in the order of time.
     pub steps: Vec<(u64, Tally)>,
 }
 
@@ -31,7 +31,7 @@ impl Line {
     }
 }
 
-/// What a window shows: points that begin after `after`, of at most `limit` series.
+/// The figures of a window: of at most `limit` series, the points that begin after `after`.
 #[must_use]
 pub fn show(
     lines: &[Line],
@@ -70,7 +70,7 @@ pub fn show(
         }
     });
     let mut series: Vec<FigureSeries> = series.collect();
-    // Equally busy ones stay in the order of their names.
+    // The sort is stable: equally busy series stay in the order of their names.
     series.sort_by_key(|series| std::cmp::Reverse(series.sum.calls));
     let more = series.len() > limit;
     series.truncate(limit);

@@ -6,14 +6,14 @@ use fdn_core::{MessageId, Millis};
 use super::*;
 use crate::fixture;
 
-/// A moment well after 1970, at the beginning of a step of both windows.
+/// A time well after 1970, at the beginning of a step of both windows.
 const START: u64 = 1_800_000_000_000;
 
 fn at(seconds: u64) -> Timestamp {
     Timestamp(START + seconds * 1000)
 }
 
-/// A node that has counted so many calls of an app, each of 2 ms, every tenth of them failed.
+/// A node that has counted so many calls of an app, each of 2 ms; every tenth has failed.
 fn status(node: &str, cluster: &str, app: &str, calls: u64) -> NodeStatus {
     let bucket = u8::try_from(Tally::bucket(Millis::new(2.0))).expect("few buckets");
     let tally = Tally {
@@ -84,7 +84,7 @@ fn a_node_that_began_anew_is_counted_from_nothing() {
         ..status("a", "eu", "shop", 7)
     };
     board.observe((&before, at(0)), (&after, at(2)));
-    // And an app that was not there before has all its calls from the time between.
+    // An app that was not in the earlier status has made all its calls in between.
     board.observe((&after, at(2)), (&status("a", "eu", "other", 3), at(4)));
     let figures = shown(&board, Window::Quarter, FiguresBy::App, at(5));
     let sums: Vec<(&str, u64)> = figures

@@ -1,4 +1,4 @@
-//! Where clients are: the configured prefixes first, a database in MaxMind's format for everybody else.
+//! Locations of clients: configured prefixes first, and a database in MaxMind's format for all other clients.
 
 mod rtt;
 
@@ -58,14 +58,14 @@ impl Geo {
         &self.locations
     }
 
-    /// What the database says about a client: the position and the prefix length for which it holds.
+    /// The database's location of a client, with the prefix length for which it holds.
     #[must_use]
     pub fn look_up(&self, client: ClientPrefix) -> Option<(GeoPoint, u8)> {
         let found = self.database.as_ref()?.lookup(client.addr()).ok()?;
         let location = found.decode::<CityRecord>().ok()??.location?;
         let point = GeoPoint::new(location.latitude?, location.longitude?).ok()?;
         let network = found.network().ok()?;
-        // An IPv4 client found in a tree of IPv6 addresses lies below ::/96.
+        // In a tree of IPv6 addresses, IPv4 clients are below ::/96.
         let embedded = client.addr().is_ipv4() && network.is_ipv6();
         Some((
             point,

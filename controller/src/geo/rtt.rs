@@ -1,8 +1,7 @@
-//! Round-trip times as nodes measure them, to clients and to other clusters: smoothed, bounded, and told on only when they changed notably.
+//! Round-trip times that nodes measure, to clients and to other clusters: smoothed, bounded in number, and sent on only after a notable change.
 //!
-//! Smoothing is an exponentially weighted mean of what each report says is its smallest round trip. Whoever was not measured for the longest time
-//! makes room for a newcomer. Of several controllers each hears a part of the reports; what the others made of theirs comes from the store, and
-//! the newer value counts.
+//! Smoothing is an exponentially weighted mean of the smallest round trips in the reports. The entry unmeasured for the longest time makes room for a
+//! new one. Each of several controllers gets a part of the reports; the results of the others come from the store, and the newer value counts.
 
 use std::collections::BTreeMap;
 
@@ -11,28 +10,28 @@ use fdn_core::{ClientPrefix, ClusterId, Millis, Timestamp};
 use crate::settings::GeoSettings;
 use crate::store::rtt::{ClientKey, LinkKey, RttRow};
 
-/// Differences below this are noise, whatever share they are.
+/// Differences below this are noise, whatever their share.
 const NOISE: Millis = Millis::new(1.0);
 
-/// What a node measured.
+/// A measurement by a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample<K> {
-    /// Between whom.
+    /// Its two ends.
     pub key: K,
-    /// The round trip.
+    /// The round-trip time.
     pub rtt: Millis,
-    /// Connections.
+    /// The number of connections measured.
     pub connections: u32,
 }
 
-/// The smoothed measurements to clients.
+/// The smoothed round-trip times to clients.
 pub type ClientTable = RttTable<ClientKey>;
-/// Those between clusters.
+/// The smoothed round-trip times between clusters.
 pub type LinkTable = RttTable<LinkKey>;
-/// Round trips from clusters to others.
+/// Round-trip times by the cluster that measured and the cluster measured.
 pub type Links = BTreeMap<ClusterId, BTreeMap<ClusterId, Millis>>;
 
-/// Smoothed measurements.
+/// A table of smoothed measurements.
 #[derive(Debug)]
 pub struct RttTable<K> {
     entries: BTreeMap<K, Entry>,
@@ -61,7 +60,7 @@ impl<K: Ord + Clone> RttTable<K> {
         }
     }
 
-    /// Takes in what is stored: newer values count, and whom there is no room for is left out.
+    /// Merges stored values: newer values count, and new keys without room are left out.
     pub fn merge(&mut self, stored: Vec<RttRow<K>>) {
         for row in stored {
             let known = self.entries.get(&row.key);
@@ -78,7 +77,7 @@ impl<K: Ord + Clone> RttTable<K> {
         }
     }
 
-    /// Takes a measurement in. What cannot be one is dropped.
+    /// Adds a measurement. Invalid ones are dropped.
     pub fn observe(&mut self, sample: Sample<K>, now: Timestamp) {
         let Sample {
             key,
@@ -109,7 +108,7 @@ impl<K: Ord + Clone> RttTable<K> {
         );
     }
 
-    /// A sixteenth goes at a time, so that a stream of newcomers does not search the table for each.
+    /// A sixteenth of the table is evicted at a time, so that a stream of new keys does not sort it for each.
     fn evict(&mut self) {
         let mut by_age: Vec<_> = self
             .entries
@@ -123,26 +122,26 @@ impl<K: Ord + Clone> RttTable<K> {
         }
     }
 
-    /// How many there are.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether nothing was measured yet.
+    /// Whether there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// When the newest of them changed; zero if there is none.
+    /// The time of the newest change; 0 without entries.
     #[must_use]
     pub fn newest(&self) -> Timestamp {
         let times = self.entries.values().map(|entry| entry.updated_at);
         times.max().unwrap_or(Timestamp(0))
     }
 
-    /// What must be written to and removed from the store; from now on it counts as done.
+    /// The rows to be written to the store, and the keys to be deleted from it; they count as written from now on.
     pub fn take_unwritten(&mut self) -> (Vec<RttRow<K>>, Vec<K>) {
         let mut rows = Vec::new();
         for (key, entry) in &mut self.entries {
@@ -165,13 +164,13 @@ impl<K: Ord + Clone> RttTable<K> {
 }
 
 impl ClientTable {
-    /// Of clients, none of them measured yet.
+    /// An empty table of round-trip times to clients.
     #[must_use]
     pub fn of_clients(settings: &GeoSettings) -> Self {
         Self::new(settings, settings.rtt_entries)
     }
 
-    /// Takes in what a gateway of `cluster` measured to clients of `prefix`.
+    /// Adds a measurement by a gateway of `cluster` to clients of `prefix`.
     pub fn observe_client(
         &mut self,
         (prefix, rtt, connections): (ClientPrefix, Millis, u32),
@@ -196,7 +195,7 @@ impl ClientTable {
             .collect()
     }
 
-    /// Whether anything differs notably from what was told.
+    /// Whether any value differs notably from `told`, which DNS servers were last sent.
     #[must_use]
     pub fn differs(&self, told: &[(ClientPrefix, ClusterId, Millis)]) -> bool {
         let told: BTreeMap<_, _> = told
@@ -217,13 +216,13 @@ impl ClientTable {
 }
 
 impl LinkTable {
-    /// Between clusters, none of them measured yet.
+    /// An empty table of round-trip times between clusters.
     #[must_use]
     pub fn of_links(settings: &GeoSettings) -> Self {
         Self::new(settings, settings.link_entries)
     }
 
-    /// All measurements, by the cluster that measured. They keep for ever: a link that can no longer be measured is broken, not nearer.
+    /// All measurements, by the cluster that measured. They never expire: a link that can no longer be measured is broken, not nearer.
     #[must_use]
     pub fn list(&self) -> Links {
         let mut links = Links::new();
@@ -277,7 +276,7 @@ mod tests {
         table.merge(vec![row("192.0.2.1", 30.0, 6)]);
         assert_eq!(trips(&table), [30.0, 20.0]);
         assert_eq!(table.newest(), Timestamp(6));
-        // What came from the store is not written back; what is measured now goes on from it.
+        // Values from the store are not written back; new measurements continue from them.
         assert_eq!(table.take_unwritten().0, []);
         table.observe(sample("192.0.2.1", 10.0), Timestamp(8));
         assert_eq!(trips(&table), [25.0, 20.0]);

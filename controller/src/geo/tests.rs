@@ -1,6 +1,6 @@
 use super::*;
 
-/// Writes values of the MaxMind DB file format, version 2.0 (<https://maxmind.github.io/MaxMind-DB/>): as much as a test needs.
+/// Writes values in the MaxMind DB file format, version 2.0 (<https://maxmind.github.io/MaxMind-DB/>), as far as the tests need it.
 #[derive(Default)]
 struct Writer(Vec<u8>);
 
@@ -36,7 +36,7 @@ impl Writer {
     }
 }
 
-/// A database that knows the upper half of the IPv4 addresses to be in New York.
+/// A database that locates the upper half of the IPv4 addresses in New York.
 fn database() -> Vec<u8> {
     let mut file = Writer::default();
     // One node of two 24-bit records: nothing (the number of nodes) on the left, the first byte of the data on the right.

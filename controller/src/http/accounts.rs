@@ -1,4 +1,4 @@
-//! `/v1/login`, `/v1/session`, `/v1/sessions`, `/v1/password`, `/v1/tokens`: what people do with their own accounts.
+//! `/v1/login`, `/v1/session`, `/v1/sessions`, `/v1/password`, `/v1/tokens`: users' operations on their own accounts.
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};

@@ -1,4 +1,4 @@
-//! `/v1/sets/{set}`: what was applied together from declared files.
+//! `/v1/sets/{set}`: sets of resources that were applied together from files.
 
 use std::collections::BTreeSet;
 

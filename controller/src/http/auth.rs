@@ -1,9 +1,9 @@
-//! Credentials of a request. A handler takes everything through one [`Authorized`]: first the caller is checked, then the tenant that the
-//! request is about, then what the handler needs is read from the request. (Separate arguments are read at the same time, and a stranger
-//! would learn what is wrong with the body.)
+//! Authentication and authorization of requests. A handler gets everything through one [`Authorized`]: first the caller is checked, then the tenant
+//! that the request is about, and then the handler's input is read. (Separate arguments would be extracted concurrently, and a stranger would learn
+//! what is wrong with the body.)
 //!
-//! Which tenant a request is about is decided here and nowhere else, so no handler can forget to ask: by `{tenant}` of the path, by the app
-//! of `{app}`, else by `?tenant=`. A tenant that the caller is not a member of is answered as one that does not exist.
+//! The tenant of a request is determined here and nowhere else, so no handler can forget to check it: by `{tenant}` of the path, by the app
+//! of `{app}`, else by `?tenant=`. A tenant that the caller is not a member of gets the same answer as one that does not exist.
 
 use std::marker::PhantomData;
 use std::net::IpAddr;
@@ -31,15 +31,15 @@ use crate::store::app::app_get;
 use crate::store::job::job_get;
 use crate::store::tenant::tenant_get;
 
-/// A right as a type.
+/// A right, as a type.
 pub(crate) trait Needs: 'static {
     /// The right.
     const RIGHT: Right;
-    /// Whether the app of the path may be one that does not exist yet.
+    /// Whether the app in the path may be one that does not exist yet.
     const NEW_APP: bool = false;
 }
 
-/// Makes a type for each right.
+/// Defines a type for each right.
 macro_rules! rights {
     ($($right:ident),* $(,)?) => {
         $(
@@ -71,7 +71,7 @@ rights!(
     Administer,
 );
 
-/// [`Right::Deploy`], of an app that need not exist yet.
+/// [`Right::Deploy`], for an app that need not exist yet.
 pub(crate) struct DeployNew;
 
 impl Needs for DeployNew {
@@ -79,16 +79,16 @@ impl Needs for DeployNew {
     const NEW_APP: bool = true;
 }
 
-/// What an operation lets its caller say of the state that it changes.
+/// The precondition that an operation accepts on the state that it changes.
 pub(crate) trait Expects: Sized + 'static {
-    /// Takes what was sent.
+    /// Converts the precondition that was sent.
     ///
     /// # Errors
-    /// When the operation would not look at it.
+    /// When the operation would ignore it.
     fn of(sent: Precondition) -> Result<Self, Error>;
 }
 
-/// Nothing: whoever sends `If-Match` must not believe that it was looked at.
+/// No precondition: a caller who sends `If-Match` must not believe that it was checked.
 impl Expects for () {
     fn of(sent: Precondition) -> Result<Self, Error> {
         match sent {
@@ -107,13 +107,13 @@ impl Expects for Precondition {
     }
 }
 
-/// A caller who has the right `R`, and the input `T` of the operation. An operation that compares tags says so by `P`.
+/// A caller who has the right `R`, with the input `T` of the operation. `P` is [`Precondition`] for operations that compare tags.
 pub(crate) struct Authorized<R: Needs, T = (), P: Expects = ()> {
-    /// Who it is.
+    /// The caller.
     pub(crate) caller: Caller,
-    /// What was sent.
+    /// The input.
     pub(crate) input: T,
-    /// What the caller says of the state that is to be changed.
+    /// The caller's precondition on the state to be changed.
     pub(crate) expected: P,
     /// The idempotency key that was sent.
     pub(super) key: Option<String>,
@@ -123,16 +123,16 @@ pub(crate) struct Authorized<R: Needs, T = (), P: Expects = ()> {
 }
 
 impl<R: Needs, T, P: Expects> Authorized<R, T, P> {
-    /// Who it is, by what and from where, for the audit log.
+    /// The caller with token and address, for the audit log.
     #[must_use]
     pub(crate) fn actor(&self) -> Actor {
         self.actor.clone()
     }
 
-    /// The tenant that the request is about: named by it, or the only one of the caller. The caller has the right there.
+    /// The tenant that the request is about: the named one, or the caller's only one. The caller has the right there.
     ///
     /// # Errors
-    /// When the caller is a member of several tenants, or of none, and named none; or lacks the right in the only one.
+    /// When the caller named none and is a member of several tenants or of none, or lacks the right in the only one.
     pub(crate) fn tenant(&self) -> Result<TenantId, Error> {
         if let Some(tenant) = self.tenant {
             return Ok(tenant);
@@ -153,15 +153,15 @@ impl<R: Needs, T, P: Expects> Authorized<R, T, P> {
         }
     }
 
-    /// The tenant that the request names, if it names one (or its token counts in one alone).
+    /// The tenant that the request names, if any (or to which its token is restricted).
     pub(crate) const fn named_tenant(&self) -> Option<TenantId> {
         self.tenant
     }
 
-    /// The person who calls.
+    /// The calling user.
     ///
     /// # Errors
-    /// When it is a machine, which has no right of a person.
+    /// When the caller is a machine, which never has a user's right.
     pub(crate) fn person(&self) -> Result<&Person, Error> {
         self.caller.person().ok_or_else(|| Error::Forbidden {
             who: self.caller.to_string(),
@@ -206,12 +206,12 @@ pub(super) fn state(request: &HttpRequest) -> Result<Arc<State>, Error> {
         .ok_or_else(|| Error::Internal("the state is not attached".to_owned()))
 }
 
-/// Where a request comes from.
+/// The client's address.
 pub(super) fn address(request: &HttpRequest, state: &State) -> Option<IpAddr> {
     source::client(request, &state.settings.api.trusted_proxies)
 }
 
-/// Somebody whose name is not known yet, with the request's id and address.
+/// An actor whose name is not known yet, with the request's id and address.
 pub(super) fn stranger(request: &HttpRequest, state: &State) -> Actor {
     Actor {
         address: address(request, state),
@@ -232,7 +232,7 @@ fn actor(request: &HttpRequest, caller: &Caller) -> Result<Actor, Error> {
     })
 }
 
-/// Who calls, by the token or the cookie that was sent.
+/// The caller, by the token or the cookie that was sent.
 pub(super) async fn caller(state: &State, request: &HttpRequest) -> Result<Caller, Error> {
     let cookie = cookie::session(request);
     let shown = match (bearer(request), &cookie) {
@@ -266,7 +266,8 @@ fn forbidden(caller: &Caller, right: Right) -> Error {
     }
 }
 
-/// A change by cookie must bring what only the console's own page can know: a browser sends the cookie along for other pages' requests too.
+/// CSRF protection: a change by cookie must bring a value that only the console's own page can know, since a browser sends the cookie with requests
+/// of other pages too.
 fn same_page(request: &HttpRequest, credential: &Credential) -> Result<(), Error> {
     let Credential::Session {
         kind: SessionKind::Cookie,
@@ -288,7 +289,7 @@ fn same_page(request: &HttpRequest, credential: &Credential) -> Result<(), Error
     }
 }
 
-/// Lets a caller on who has the right in the tenant. To others who know nothing of it, it is `hidden`.
+/// Permits a caller who has the right in the tenant. A caller who may not know of the tenant gets the error `hidden`.
 fn permit(
     caller: &Caller,
     right: Right,
@@ -303,18 +304,18 @@ fn permit(
     }
 }
 
-/// Lets a caller on who has another right in the tenant too, for what only some requests of an operation need.
+/// Requires a further right in the tenant, for operations where only some requests need it.
 pub(super) fn demand(caller: &Caller, right: Right, tenant: TenantId) -> Result<(), Error> {
     permit(caller, right, tenant, || forbidden(caller, right))
 }
 
-/// The query of every operation in a tenant.
+/// The query parameter of every operation in a tenant.
 #[derive(Deserialize)]
 struct TenantQuery {
     tenant: Option<TenantRef>,
 }
 
-/// The tenant that a request is about, in which the caller has the right.
+/// The tenant that a request is about; the caller has the right there.
 async fn tenant<R: Needs>(
     state: &State,
     request: &HttpRequest,
@@ -347,14 +348,14 @@ async fn by_name<R: Needs>(
     named: &TenantRef,
 ) -> Result<TenantId, Error> {
     let found = tenant_get(&mut *state.store.read().await?, named).await?;
-    // Of a deleted tenant there is something to look at, its bills, and nothing to change.
+    // A deleted tenant can be looked at, for its bills, but not changed.
     let found = found.filter(|found| found.deleted_at.is_none() || R::RIGHT.only_looks());
     let tenant = found.ok_or_else(|| Error::no_tenant(named))?.id;
     permit(caller, R::RIGHT, tenant, || Error::no_tenant(named))?;
     Ok(tenant)
 }
 
-/// The tenant of a job. A job of another tenant than the named one is none; of one that does not exist the handler says so, in the same words.
+/// The tenant of a job. A job of another tenant than the named one counts as missing; for a missing job the handler gives the same error.
 async fn of_job<R: Needs>(
     state: &State,
     caller: &Caller,
@@ -370,7 +371,7 @@ async fn of_job<R: Needs>(
     Ok(Some(row.tenant))
 }
 
-/// The tenant of an app. An app of another tenant than the named one is none.
+/// The tenant of an app. An app of another tenant than the named one counts as missing.
 async fn of_app<R: Needs>(
     state: &State,
     caller: &Caller,
@@ -378,7 +379,7 @@ async fn of_app<R: Needs>(
     named: Option<TenantId>,
 ) -> Result<Option<TenantId>, Error> {
     let hidden = || match R::NEW_APP {
-        // That the name is taken is no secret: DNS answers it.
+        // That the name is taken is no secret: DNS resolves it.
         true => Error::name_taken(app),
         false => Error::no_app(app),
     };

@@ -23,7 +23,7 @@ type Shared = web::Data<State>;
 type Of = web::Path<String>;
 type Name = web::Path<BudgetName>;
 
-/// A month, or the running one.
+/// Parses a month; the current one if absent or `current`.
 fn month(text: Option<&str>) -> Result<Month, Error> {
     match text {
         None | Some("current") => Ok(bill::current()),
@@ -31,7 +31,7 @@ fn month(text: Option<&str>) -> Result<Month, Error> {
     }
 }
 
-/// Which part of a list.
+/// Parameters for a page of a list.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -46,7 +46,7 @@ pub(crate) struct PartParams {
     _tenant: Option<String>,
 }
 
-/// The page that is wanted.
+/// The requested page.
 fn wanted(state: &State, cursor: &Option<String>, limit: Option<u32>) -> Result<Wanted, Error> {
     let page = PageParams {
         limit,
@@ -55,7 +55,7 @@ fn wanted(state: &State, cursor: &Option<String>, limit: Option<u32>) -> Result<
     page.wanted(&state.settings.api)
 }
 
-/// The same as a part that is counted off.
+/// Like [`wanted`], as an offset and a limit.
 fn page(state: &State, cursor: &Option<String>, limit: Option<u32>) -> Result<Page, Error> {
     let wanted = wanted(state, cursor, limit)?;
     Ok(Page {
@@ -144,7 +144,7 @@ pub(crate) async fn statement_csv(
         .body(text))
 }
 
-/// Which usage.
+/// Parameters for views of usage.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

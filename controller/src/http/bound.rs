@@ -1,5 +1,5 @@
-//! Requests at once: no more than there may be connections. Over HTTP/1 that is so by itself; over HTTP/2 one connection has as many requests as it
-//! likes, each of which may be a body that never comes.
+//! Limits concurrent requests to the number of possible connections. With HTTP/1 they cannot exceed it anyway; with HTTP/2 one connection can carry
+//! any number of requests, each of which may be a body that never arrives.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use tokio::sync::Semaphore;
 use super::error::ApiError;
 use crate::Error;
 
-/// How long whoever found no room should wait.
+/// The `retry-after` of refused requests.
 const LATER: Duration = Duration::from_secs(1);
 
-/// The places for requests.
+/// The permits for concurrent requests.
 #[derive(Clone)]
 pub(super) struct Requests(Arc<Semaphore>);
 
 impl Requests {
-    /// So many at once.
+    /// At most `most` concurrent requests.
     pub(super) fn new(most: usize) -> Self {
         Self(Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))))
     }
 }
 
-/// The middleware: a request has its place until its answer begins.
+/// The middleware: a request holds its permit until its response begins.
 pub(super) async fn bound(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,

@@ -7,10 +7,10 @@ use serde::Serialize;
 use crate::Error;
 use crate::app::precondition::Precondition;
 
-/// The most tags that are looked at.
+/// The most tags accepted in a request.
 const TAGS_MAX: usize = 32;
 
-/// What a request says of the state it changes.
+/// The precondition of a request, from `If-Match`.
 pub(super) fn if_match(request: &HttpRequest) -> Result<Precondition, Error> {
     let mut tags = Vec::new();
     for value in request.headers().get_all(header::IF_MATCH) {
@@ -20,7 +20,7 @@ pub(super) fn if_match(request: &HttpRequest) -> Result<Precondition, Error> {
                 return Ok(Precondition::Exists);
             }
             let strong = tag.len() >= 2 && tag.starts_with('"') && tag.ends_with('"');
-            // A weak tag never matches here, but it is one.
+            // A weak tag never matches here, but it is valid.
             if !strong && !tag.starts_with("W/\"") || tags.len() == TAGS_MAX {
                 return Err(bad());
             }
@@ -40,7 +40,7 @@ fn bad() -> Error {
     ))
 }
 
-/// An answer with the tag of what it shows.
+/// A response with the `ETag` of its body.
 pub(super) fn tagged<T: Serialize>(tag: String, body: &T) -> HttpResponse {
     HttpResponse::Ok()
         .insert_header((header::ETAG, tag))

@@ -1,6 +1,6 @@
-//! The console and the documentation: files of `web/dist`, embedded when the controller was built, and the rules by which browsers are to treat them.
+//! The console and the documentation: files of `web/dist`, embedded at build time, and the security headers for browsers.
 //!
-//! Every view of the console has a path of its own, which the console itself makes sense of: a browser that asks for one gets the page.
+//! Every view of the console has a path of its own, which the page itself interprets: a browser that requests any of them gets the page.
 
 mod site;
 
@@ -14,18 +14,18 @@ use rust_embed::Embed;
 use super::error::{ApiError, nothing_here};
 use site::{Asked, Found, Site};
 
-/// Only what this server itself sends, and nothing inline; nobody may frame the page. Pictures that a function answered with are shown from the
+/// The content security policy: only content from this server, nothing inline, and no framing. Pictures in a function's answer are shown from the
 /// page's own memory (`blob:`).
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; \
                       font-src 'self'; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
 
-/// What is said where the console and the documentation should be.
+/// The text at the paths of console and documentation if they were not built.
 const NOT_BUILT: &str = "This controller was built without its console and documentation. To build it with the console, run in its source folder:\n\n\
                          \x20   cd web && npm ci && npm run build\n\nand build the controller again (make up does all of that). \
                          The API is there: /api/openapi.json tells of it.\n";
 
-/// What was built into this controller.
+/// The files embedded in this controller.
 #[derive(Embed)]
 #[folder = "../web/dist"]
 #[allow_missing = true]
@@ -33,7 +33,7 @@ struct Files;
 
 static SITE: LazyLock<Site> = LazyLock::new(Site::of::<Files>);
 
-/// Which of console and documentation were built into this controller.
+/// Which of console and documentation are embedded in this controller.
 #[must_use]
 pub fn built_in() -> Vec<&'static str> {
     let pages = [("console", "index.html"), ("docs", "docs/index.html")];
@@ -41,7 +41,7 @@ pub fn built_in() -> Vec<&'static str> {
     there.map(|(part, _)| *part).collect()
 }
 
-/// Serves the console at every path that is nothing else.
+/// Serves the console at every path without another handler.
 pub(crate) fn routes(config: &mut ServiceConfig) {
     config.default_service(web::to(anything));
 }
@@ -53,7 +53,7 @@ async fn anything(request: HttpRequest) -> Result<HttpResponse, ApiError> {
     }
 }
 
-/// The part of the site that a request asks for.
+/// The response with the requested file; `None` if the site has none.
 fn answer(site: &Site, request: &HttpRequest) -> Option<HttpResponse> {
     let headers = request.headers();
     let asked = Asked {
@@ -83,7 +83,7 @@ fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
         .unwrap_or_default()
 }
 
-/// Whether gzip is among what is accepted (RFC 9110, section 12.5.3).
+/// Whether gzip is accepted (RFC 9110, section 12.5.3).
 fn takes_gzip(accepted: &str) -> bool {
     accepted.split(',').any(|one| {
         let mut parts = one.split(';').map(str::trim);
@@ -94,7 +94,7 @@ fn takes_gzip(accepted: &str) -> bool {
     })
 }
 
-/// Headers that all answers have.
+/// Adds the headers that all responses have.
 fn framed(mut response: actix_web::HttpResponseBuilder) -> actix_web::HttpResponseBuilder {
     response
         .insert_header(("content-security-policy", POLICY))
@@ -123,7 +123,7 @@ fn respond(found: &Found<'_>, known: &str) -> HttpResponse {
     if unchanged {
         return response.finish();
     }
-    // Said also where it is none, so that nothing is compressed again on its way.
+    // Sent for `identity` as well, so that intermediaries do not compress again.
     response.insert_header((header::CONTENT_ENCODING, found.encoding()));
     response.content_type(found.file.kind).body(found.bytes())
 }

@@ -1,8 +1,8 @@
-//! The cookie of a session in a browser.
+//! The session cookie of browsers, and the cookie of a login in progress.
 //!
-//! `HttpOnly`: no script reads it. `SameSite=Strict`: other sites' pages do not send it. `Secure`, and a name with `__Host-` that only this
-//! host can have set, unless the browser reached the controller on its own machine by plain HTTP, where browsers refuse such cookies: over TLS, behind a
-//! proxy and from elsewhere they always are.
+//! `HttpOnly`: scripts cannot read it. `SameSite=Strict`: other sites' pages do not send it. `Secure`, with a `__Host-` name that only this host can
+//! have set, unless the browser reached the controller on its own machine over plain HTTP, where browsers refuse such cookies: over TLS, behind a
+//! proxy and from other machines it is always used.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use fdn_core::DurationMs;
 const SECURE_NAME: &str = "__Host-fdn-session";
 const PLAIN_NAME: &str = "fdn-session";
 
-/// The value of the session's cookie, if one was sent.
+/// The value of the session cookie, if one was sent.
 pub(super) fn session(request: &HttpRequest) -> Option<String> {
     let name = if secure(request) {
         SECURE_NAME
@@ -36,7 +36,7 @@ fn value(request: &HttpRequest, name: &str) -> Option<String> {
         .map(|(_, value)| value.to_owned())
 }
 
-/// The header that sets the cookie.
+/// The header that sets the session cookie.
 pub(super) fn set(request: &HttpRequest, value: &str, lifetime: DurationMs) -> String {
     let (name, secure) = if secure(request) {
         (SECURE_NAME, "; Secure")
@@ -47,19 +47,19 @@ pub(super) fn set(request: &HttpRequest, value: &str, lifetime: DurationMs) -> S
     format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}")
 }
 
-/// What a login with the identity provider that was begun keeps in the browser.
+/// The cookie of a login with the identity provider that is in progress.
 pub(super) fn login(request: &HttpRequest) -> Option<String> {
     value(request, login_name(request))
 }
 
-/// The header that sets it. Unlike a session's cookie it is sent when the provider's page leads back here.
+/// The header that sets the login cookie. Unlike the session cookie it is sent when the provider's page redirects back here.
 pub(super) fn set_login(request: &HttpRequest, value: &str, lifetime: Duration) -> String {
     let secure = if secure(request) { "; Secure" } else { "" };
     let (name, seconds) = (login_name(request), lifetime.as_secs());
     format!("{name}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={seconds}{secure}")
 }
 
-/// The header that removes it.
+/// The header that removes the login cookie.
 pub(super) fn forget_login(request: &HttpRequest) -> String {
     set_login(request, "", Duration::ZERO)
 }
@@ -72,7 +72,7 @@ fn login_name(request: &HttpRequest) -> &'static str {
     }
 }
 
-/// The header that removes it.
+/// The header that removes the session cookie.
 pub(super) fn remove(request: &HttpRequest) -> String {
     set(request, "", DurationMs::from_millis(0))
 }
@@ -90,7 +90,7 @@ fn secure(request: &HttpRequest) -> bool {
     encrypted || forwarded || !plain_loopback(peer, host.unwrap_or_default())
 }
 
-/// Whether peer and the name that the browser used are both this machine. Behind a proxy on this machine the name is the public one.
+/// Whether the peer and the host name that the browser used are both this machine. Behind a proxy on this machine the host name is the public one.
 fn plain_loopback(peer: Option<IpAddr>, host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! `/v1/apps/{app}/dns`: how DNS answers for an app.
+//! `/v1/apps/{app}/dns`: the settings of DNS answers for an app.
 
 use actix_web::{get, put, web};
 use fdn_core::app::{AppDns, PutAppDns};

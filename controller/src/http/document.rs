@@ -1,7 +1,7 @@
-//! What the API document says of every operation alike: the statuses of its refusals, the links of lists, what names look like.
+//! Parts of the API document that all operations share: the statuses of refusals, the links of lists, the patterns of names.
 //!
-//! A handler lists what is particular to it; what follows from its shape (it needs a credential, has a body, stands in a tenant) is written
-//! here once. `scripts/schemathesis.sh` holds answers against it: a status that stands nowhere by its number is a failure there.
+//! A handler lists only its particular responses; those that follow from its shape (it needs credentials, has a body, is within a tenant) are added
+//! here. `scripts/schemathesis.sh` checks real responses against the document: a status that is not listed by number is a failure there.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::security::SecurityRequirement;
 use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder};
 
-/// What the names of the network look like: DNS labels.
+/// The pattern of names in the network: DNS labels.
 const LABEL: &str = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$";
-/// What names of records look like: labels that may hold underscores, joined by dots.
+/// The pattern of record names: labels, possibly with underscores, joined by dots.
 const RECORD: &str = "^[a-z0-9_.-]{1,253}$";
-/// Below it stand names of records.
+/// The prefix of paths with record names.
 const RECORDS: &str = "/v1/dns/txt/";
-/// Parameters of paths that are labels.
+/// Path parameters that are labels.
 const LABELS: [&str; 5] = ["app", "cluster", "node", "name", "set"];
 
 /// Completes the document.
@@ -46,7 +46,7 @@ impl utoipa::Modify for Common {
     }
 }
 
-/// The operations of a path, and whether each changes something.
+/// The operations of a path, each with whether it changes something.
 fn operations(item: &mut PathItem) -> impl Iterator<Item = (bool, &mut Operation)> {
     let all = [
         (false, &mut item.get),
@@ -67,7 +67,7 @@ fn has(operation: &Operation, place: ParameterIn, name: Option<&str>) -> bool {
     operation.parameters.iter().flatten().any(wanted)
 }
 
-/// Refusals that follow from the shape of an operation.
+/// The refusals that follow from the shape of an operation.
 fn refusals(operation: &Operation, writes: bool) -> BTreeMap<&'static str, &'static str> {
     let open = SecurityRequirement::default();
     let mut schemes = operation.security.iter().flatten();
@@ -122,7 +122,7 @@ fn problem(what: &str) -> Response {
         .build()
 }
 
-/// The tag of what is shown, wherever a change may say which one it is of: in the answer to the change, and where it is looked at.
+/// Documents the `etag` header where changes can be conditional: in the responses to such changes, and to reads of the same path.
 fn tags(item: &mut PathItem) {
     let compares = |operation: &Operation| has(operation, ParameterIn::Header, Some("if-match"));
     let compared = operations(item).any(|(_, operation)| compares(operation));
@@ -140,7 +140,7 @@ fn tags(item: &mut PathItem) {
     }
 }
 
-/// The page after this one, on every list that has pages.
+/// Documents the `link` header to the next page on every list with pages.
 fn link(operation: &mut Operation) {
     if !has(operation, ParameterIn::Query, Some("cursor")) {
         return;
@@ -156,7 +156,7 @@ fn link(operation: &mut Operation) {
     }
 }
 
-/// What names in paths look like.
+/// Adds the patterns of names in paths.
 fn names(operation: &mut Operation, pattern: &str) {
     let parameters = operation.parameters.iter_mut().flatten();
     for parameter in parameters {

@@ -1,4 +1,4 @@
-//! `/v1/apps/{app}/domains`: host names of an app beside its own.
+//! `/v1/apps/{app}/domains`: custom domains of an app.
 
 use actix_web::{HttpResponse, delete, get, post, web};
 use fdn_core::domain::{AddDomain, DomainInfo};

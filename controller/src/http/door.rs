@@ -1,4 +1,4 @@
-//! The listener of API and console: plain, or with TLS where there is a certificate.
+//! The listener of API and console: with TLS if there are certificates, else plain.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -8,14 +8,14 @@ use fdn_service::secure::Secure;
 
 use crate::settings::Settings;
 
-/// What the settings call the address.
+/// The name of the setting with the address.
 pub(super) const SETTING: &str = "listen";
 
 /// A bound listener.
 pub(crate) enum Door {
     /// Without TLS.
     Plain(TcpListener),
-    /// With it.
+    /// With TLS.
     Secure(Box<Secure>),
 }
 
@@ -23,7 +23,7 @@ impl Door {
     /// Binds the listener, and reads its certificates if there are any.
     ///
     /// # Errors
-    /// When the address is taken, or a certificate cannot be used.
+    /// When the address is in use, or a certificate cannot be used.
     pub(crate) fn open(settings: &Settings) -> Result<Self, ServiceError> {
         let tls = &settings.api.tls;
         if tls.certificates.is_empty() {
@@ -37,10 +37,10 @@ impl Door {
         Ok(Self::Secure(Box::new(secure)))
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     ///
     /// # Errors
-    /// When the operating system does not tell.
+    /// When the operating system cannot tell.
     pub(crate) fn address(&self) -> Result<SocketAddr, std::io::Error> {
         match self {
             Self::Plain(listener) => listener.local_addr(),

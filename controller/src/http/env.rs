@@ -1,4 +1,4 @@
-//! `/v1/apps/{app}/env`: variables of an app, changed without an upload.
+//! `/v1/apps/{app}/env`: environment variables of an app, changed without an upload.
 
 use actix_web::{HttpResponse, patch, web};
 use fdn_core::api::DeployResponse;

@@ -1,7 +1,7 @@
-//! Errors as HTTP carries them: the one place where a code becomes a status and a problem document (RFC 9457).
+//! Errors in HTTP responses: the only place that turns a code into a status and a problem document (RFC 9457).
 //!
-//! What the caller can do something about is told to the caller. The causes of our own and of our dependencies' failures go to the log, under the
-//! request's id, once, in [`super::observe`].
+//! The caller is told what it can act on. The causes of internal failures and of failed dependencies are logged once, under the request's id, in
+//! [`super::observe`].
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::Error;
 use crate::error::chain;
 use crate::upload::refused_at;
 
-/// An error on its way to a caller.
+/// An error to be returned to a caller.
 #[derive(Debug)]
 pub(crate) struct ApiError(pub(crate) Error);
 
@@ -32,20 +32,20 @@ impl fmt::Display for ApiError {
     }
 }
 
-/// What an answer says went wrong, kept beside the answer until the request's id is added.
+/// The failure of a response, kept in its extensions until the request's id is added.
 #[derive(Clone)]
 pub(crate) struct Failure {
-    /// For the caller.
+    /// The problem for the caller.
     pub(crate) problem: Problem,
-    /// For the log.
+    /// The causes for the log.
     pub(crate) causes: String,
 }
 
-/// What the caller is told.
+/// The problem document of an error.
 pub(crate) fn problem(error: &Error) -> Problem {
     let code = error.code();
     match (code.fault(), error) {
-        // Their own words say what to do; causes inside them do not leak, because they stand in `source`.
+        // The error's own text says what to do; its causes do not leak, because they are only in `source`.
         (Fault::Caller | Fault::Function | Fault::Dependency, error) => {
             Problem::new(code, error.to_string()).at_step(refused_at(error))
         }
@@ -91,7 +91,7 @@ fn seconds(span: Duration) -> String {
     span.as_secs_f64().ceil().max(1.0).to_string()
 }
 
-/// Makes the framework's own refusals look like ours.
+/// Makes the framework's own errors look like ours.
 pub(crate) fn configure(config: &mut ServiceConfig, limit: ByteSize) {
     let bad = |error: &dyn fmt::Display| ApiError(Error::BadRequest(error.to_string()));
     config
@@ -120,7 +120,7 @@ pub(crate) fn configure(config: &mut ServiceConfig, limit: ByteSize) {
         .app_data(web::QueryConfig::default().error_handler(move |error, _| bad(&error).into()));
 }
 
-/// The part of a path error that helps: the framework prints its own words around ours.
+/// The useful part of a path error: the framework puts its own words before ours.
 fn path_text(error: &actix_web::error::PathError) -> String {
     error
         .to_string()
@@ -128,7 +128,7 @@ fn path_text(error: &actix_web::error::PathError) -> String {
         .to_owned()
 }
 
-/// Every path that is nothing.
+/// The response for every unknown path.
 pub(crate) async fn nothing_here(
     request: actix_web::HttpRequest,
 ) -> Result<HttpResponse, ApiError> {

@@ -1,4 +1,4 @@
-//! `/v1/events`: what happens, as it happens.
+//! `/v1/events`: a stream of events as they happen.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -16,7 +16,7 @@ use crate::Error;
 use crate::app::events::{self, Wish};
 use crate::state::State;
 
-/// Which events are wanted.
+/// Parameters of the event stream.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -95,7 +95,7 @@ pub(crate) async fn event_stream(
         figures: params.figures,
     };
     let stream = events::stream(state.into_inner(), call.caller.clone(), wish).await?;
-    // A compressing or buffering proxy would hold events back.
+    // A compressing or buffering proxy would delay events.
     Ok(HttpResponse::Ok()
         .content_type("text/event-stream")
         .insert_header(("cache-control", "no-store"))
@@ -104,7 +104,7 @@ pub(crate) async fn event_stream(
         .streaming(stream.map(Ok::<_, Infallible>)))
 }
 
-/// A number that the store can hold.
+/// Checks that an id is one that the store can hold.
 fn small(id: u64) -> Result<u64, Error> {
     match i64::try_from(id) {
         Ok(_) => Ok(id),
@@ -116,7 +116,7 @@ fn bad() -> Error {
     Error::BadRequest("after, last-event-id: the id of an event, such as 42".to_owned())
 }
 
-/// The number of the last event that a client has. A browser that has none yet sends nothing or an empty one.
+/// The id of the last event that the client has. A browser without one sends no header or an empty one.
 fn last_id(request: &HttpRequest) -> Result<Option<u64>, Error> {
     let Some(value) = request.headers().get("last-event-id") else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! `/v1/clusters`, `/v1/nodes`, `/v1/join-tokens`: what operators call.
+//! `/v1/clusters`, `/v1/nodes`, `/v1/dns-servers`, `/v1/join-tokens`: operations for operators.
 
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
 use fdn_core::api::{ClusterInfo, NodeInfo};
@@ -168,7 +168,7 @@ pub(crate) async fn node_restore_device(
     Ok(web::Json(detail))
 }
 
-/// How to remove a node.
+/// Parameters of a node's removal.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -267,7 +267,7 @@ pub(crate) async fn join_token_list(
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
     let wanted = call.input.wanted(&state.settings.api)?;
-    // Newest first: the key grows as time goes back.
+    // Newest first: the key falls as the time of creation grows.
     let key = |row: &JoinTokenInfo| format!("{:020} {}", u64::MAX - row.created_at.get(), row.id);
     let rows = wanted.cut(join_token::list(&state).await?, key);
     Ok(wanted.answer(&request, rows, key))

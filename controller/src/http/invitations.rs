@@ -1,4 +1,4 @@
-//! `/v1/invitations`: an admin makes one, and whoever shows it chooses a password and is logged in.
+//! `/v1/invitations`: an admin creates one, and whoever presents it sets a password and is logged in.
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, post, web};

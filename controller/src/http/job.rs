@@ -33,10 +33,10 @@ type Job = web::Path<JobId>;
 type Schedule = web::Path<(AppName, ScheduleName)>;
 type Answer<T> = Result<web::Json<T>, ApiError>;
 
-/// The longest media type that is kept.
+/// The longest media type accepted.
 const MEDIA_TYPE_MAX: usize = 255;
 
-/// How a job is to be run.
+/// Parameters of a job's submission.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -104,7 +104,7 @@ pub(crate) async fn job_submit(
         input: read(&state, payload).await?,
     };
     let key = call.key.as_deref();
-    // Once begun it goes on to its end, even if the caller no longer waits.
+    // Once begun, the submission continues to its end, even if the caller disconnects.
     let (shared, key) = (state.into_inner(), key.map(str::to_owned));
     let submitting = tokio::spawn(async move {
         job::submit(&shared, &actor, (tenant, &app), key.as_deref(), wish).await
@@ -131,7 +131,7 @@ fn media_type(request: &HttpRequest) -> Result<Option<String>, Error> {
     Ok(Some(text.to_owned()))
 }
 
-/// The input, up to the limit and as fast as uploads must come.
+/// Reads the input, up to the limit, with the idle timeout of uploads.
 async fn read(state: &State, mut payload: web::Payload) -> Result<Bytes, Error> {
     let limit: ByteSize = state.settings.jobs.input_limit;
     let patience = state.settings.uploads.idle_timeout.as_duration();
@@ -150,7 +150,7 @@ async fn read(state: &State, mut payload: web::Payload) -> Result<Bytes, Error> 
     }
 }
 
-/// Which jobs are wanted.
+/// Parameters of lists of jobs.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -169,7 +169,7 @@ pub(crate) struct ListParams {
 }
 
 impl ListParams {
-    /// The page that is wanted, and the job that it begins after.
+    /// The requested page, and the job that it begins after.
     fn page(&self, state: &State) -> Result<(Wanted, Option<JobId>), Error> {
         let page = PageParams {
             limit: self.limit,
@@ -260,7 +260,7 @@ pub(crate) async fn job_get(call: Authorized<Look, Job>, state: Shared) -> Answe
     Ok(web::Json(row.detail()))
 }
 
-/// The tenant of a job; a job that does not exist has none.
+/// The tenant of a job; an error for a job that does not exist.
 fn owner<R: super::auth::Needs, T>(
     call: &Authorized<R, T>,
     job: JobId,
@@ -323,7 +323,7 @@ pub(crate) async fn job_result(
 ) -> Result<HttpResponse, ApiError> {
     let owner = owner(&call, *call.input)?;
     let (kind, bytes) = job::result(&state, owner, *call.input).await?;
-    // What a function wrote must not become a page of ours in a browser.
+    // In a browser, what a function wrote must not become a page of this origin.
     Ok(HttpResponse::Ok()
         .content_type(kind.unwrap_or_else(|| "application/octet-stream".to_owned()))
         .insert_header(("content-disposition", "attachment"))
@@ -332,7 +332,7 @@ pub(crate) async fn job_result(
         .body(bytes))
 }
 
-/// How much of the log is wanted.
+/// Parameters of a job's log.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -384,7 +384,7 @@ pub(crate) async fn job_logs(
         .streaming(lines.map(Ok::<_, Infallible>)))
 }
 
-/// Which schedules are wanted.
+/// Parameters of the list of schedules.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -422,7 +422,7 @@ pub(crate) async fn schedule_list_all(
         member: call.person()?.list_filter(Right::Look),
     };
     let rows = schedule::all(&state, &filter, &wanted.after, wanted.rows()).await?;
-    // No name has a slash, and it stands before every character that one has.
+    // No name contains a slash, and it sorts before every character that names can contain.
     let key = |one: &ScheduleInfo| format!("{}/{}", one.app, one.name);
     Ok(wanted.answer(&request, rows, key))
 }

@@ -1,4 +1,4 @@
-//! What the console shows beside the network's state: figures, client traffic, latencies, what DNS answers, and a call to try an app with.
+//! Reads for the console beyond the network's state: figures, calls, client traffic, latencies, DNS answers; and trial calls to apps.
 
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use fdn_core::figures::{Figures, FiguresBy, Window};
@@ -27,14 +27,14 @@ type Answer<T> = Result<web::Json<T>, ApiError>;
 type Shared = web::Data<State>;
 type App = web::Path<AppName>;
 
-/// Bytes of a request to try an app beside the body: header fields and the path.
+/// The most bytes of a trial request besides its body: header fields and path.
 const AROUND: u64 = 64 << 10;
-/// Series at most in one answer.
+/// The most series in one response.
 const SERIES_MAX: usize = 200;
-/// Bytes of a request or trace id.
+/// The most bytes of a request or trace id.
 const REQUEST_MAX: usize = 128;
 
-/// Which figures are wanted.
+/// Parameters of figures.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -65,7 +65,7 @@ const fn series() -> usize {
     20
 }
 
-/// The apps that a caller sees, narrowed down by what is asked for.
+/// The apps that a caller can see, restricted to those requested.
 fn sight<T>(call: &Authorized<Look, T>, app: Option<AppName>) -> Result<Sight, Error> {
     Ok(Sight {
         tenant: call.named_tenant(),
@@ -100,7 +100,7 @@ pub(crate) async fn figures_get(
     ))
 }
 
-/// Which calls are wanted.
+/// Parameters of an app's calls.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -182,7 +182,7 @@ pub(crate) async fn app_calls(
     Ok(web::Json(calls::calls(&state, tenant, &app, query).await?))
 }
 
-/// Which call is wanted.
+/// Parameters of a call's trace.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -223,7 +223,7 @@ pub(crate) async fn call_trace(
     Ok(web::Json(traced))
 }
 
-/// Which traffic is wanted.
+/// Parameters of the traffic map.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -269,7 +269,7 @@ pub(crate) async fn latency_list(
     Ok(wanted.answer(&request, rows, |row| row.prefix.to_string()))
 }
 
-/// What is looked up.
+/// Parameters of a DNS lookup.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -352,7 +352,7 @@ pub(crate) async fn app_try(
 ) -> Answer<TryAnswer> {
     let tenant = call.tenant()?;
     let (app, payload) = call.input;
-    // As base64 a body is a third longer; what is around it is small.
+    // As base64 a body is a third longer; the rest of the request is small.
     let most = state.settings.console.try_body.as_bytes();
     let most = ByteSize::from_bytes(most + most / 2 + AROUND);
     let bytes = read(payload, most).await?;
@@ -363,7 +363,7 @@ pub(crate) async fn app_try(
     Ok(web::Json(answer))
 }
 
-/// A body of at most `limit`; the framework's own limit is that of what people send.
+/// Reads a body of at most `limit` bytes; the framework's own limit is the one for ordinary requests.
 async fn read(mut payload: web::Payload, limit: ByteSize) -> Result<web::BytesMut, Error> {
     let mut bytes = web::BytesMut::new();
     while let Some(piece) = payload.next().await {

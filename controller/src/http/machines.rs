@@ -1,4 +1,4 @@
-//! What machines call without a connection of their own: to be let in, and to renew a certificate that has ended. All else they ask at the edge listener.
+//! Operations for machines without an edge connection: enrolling, and renewing an expired certificate. All others are requests to the edge listener.
 
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use fdn_core::Problem;

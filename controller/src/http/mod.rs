@@ -1,7 +1,7 @@
-//! HTTP: thin handlers over the use cases of `app`, one listener for API, console, health and metrics.
+//! The HTTP API: thin handlers over the use cases in `app`, and one listener for API, console, health and metrics.
 //!
-//! Every handler names the right it needs as the type of its first argument ([`auth::Authorized`]). Handlers are listed once, in
-//! [`operations!`]: the list makes both the routes and the OpenAPI document, so neither can know an operation that the other does not.
+//! Every handler names the right that it requires as the type of its first argument ([`auth::Authorized`]). Handlers are listed once, in
+//! [`operations!`]: the list makes both the routes and the OpenAPI document, so neither can have an operation that the other lacks.
 
 mod accounts;
 mod applied;
@@ -63,8 +63,8 @@ use document::Common;
 pub(crate) use door::Door;
 pub(crate) use error::problem;
 
-/// Lists every operation once, with the right that it needs: the one of the handler's first argument (a test calls every operation with
-/// and without it). None: whoever calls shows in the body who it is.
+/// Lists every operation once, with the right that it requires: the one in the type of the handler's first argument (a test calls every operation
+/// with and without it). `None` for operations whose callers identify themselves in the request itself.
 macro_rules! operations {
     ($($module:ident::$handler:ident => $right:expr),* $(,)?) => {
         /// The API.
@@ -80,7 +80,7 @@ macro_rules! operations {
         )]
         struct Document;
 
-        /// Operations by the names of their handlers, which are their ids in the document.
+        /// The rights, by the names of the handlers, which are the operation ids in the document.
         const RIGHTS: &[(&str, Option<Right>)] = &[$((stringify!($handler), $right)),*];
 
         fn operations(config: &mut ServiceConfig) {
@@ -221,7 +221,7 @@ operations! {
     machines::node_renew => None,
 }
 
-/// Writes into the document which right each operation needs, as `x-fdn-right`.
+/// Adds the right that each operation requires to the document, as `x-fdn-right`.
 struct Rights;
 
 impl utoipa::Modify for Rights {
@@ -249,7 +249,7 @@ impl utoipa::Modify for Rights {
     }
 }
 
-/// Adds the credentials to the document.
+/// Adds the security scheme to the document.
 struct Security;
 
 impl utoipa::Modify for Security {
@@ -275,7 +275,7 @@ impl utoipa::Modify for Security {
 /// The OpenAPI document as JSON.
 ///
 /// # Errors
-/// When it cannot be written, which would be a bug.
+/// When it cannot be serialized, which would be a bug.
 pub fn openapi_json() -> Result<String, Error> {
     let mut text = Document::openapi()
         .to_pretty_json()
@@ -291,20 +291,20 @@ async fn serve_document() -> Result<actix_web::HttpResponse, error::ApiError> {
         .body(openapi_json()?))
 }
 
-/// The running server. Certificates are looked after as long as this lives.
+/// The running server. Certificates are reloaded as long as this lives.
 pub(crate) struct Serving {
     handle: ServerHandle,
     _shown: Option<Kept>,
 }
 
 impl Serving {
-    /// Stops accepting, and lets running requests end.
+    /// Stops accepting connections, and lets running requests finish.
     pub(crate) async fn stop(&self) {
         self.handle.stop(true).await;
     }
 }
 
-/// Starts serving at `door`.
+/// Starts serving on `door`.
 ///
 /// # Errors
 /// When the server cannot start.
@@ -323,7 +323,7 @@ pub(crate) fn start(door: Door, state: Arc<State>) -> Result<Serving, Error> {
         App::new()
             .wrap(middleware::from_fn(bound::bound))
             .wrap(middleware::from_fn(observe::observe))
-            // Around everything else: what is compressed is the body as it leaves, request id included.
+            // Outermost: the body is compressed as it is sent, request id included.
             .wrap(middleware::Compress::default())
             .wrap(middleware::Condition::new(
                 secure,
@@ -348,7 +348,7 @@ pub(crate) fn start(door: Door, state: Arc<State>) -> Result<Serving, Error> {
         Door::Plain(listener) => (server.listen(listener), None),
         Door::Secure(secure) => {
             let (listener, config, shown) = secure.split(unread);
-            // Handshakes at once: at fewer than there may be connections, clients that say nothing would keep a worker from accepting.
+            // Concurrent handshakes: with fewer than connections, clients that send nothing would keep a worker from accepting.
             let server = server
                 .tls_handshake_timeout(handshake)
                 .max_connection_rate(connections);

@@ -1,4 +1,4 @@
-//! Reading an upload part by part (RFC 7578) as it arrives, within bounds.
+//! Reads an upload part by part (RFC 7578) as it arrives, within limits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::state::State;
 use crate::upload::signature::Signature;
 use crate::upload::{Component, Spool, UploadError};
 
-/// The most bytes read after an upload was refused, so that the client gets to read why.
+/// The most bytes read after an upload was refused, so that the client can read why.
 const DRAIN: u64 = 256 << 20;
-/// For how long.
+/// The longest time for that.
 const DRAIN_TIME: Duration = Duration::from_secs(10);
 
-/// What has arrived.
+/// The parts that have arrived.
 #[derive(Default)]
 struct Parts {
     manifest: Option<String>,
@@ -34,7 +34,7 @@ struct Parts {
     forms: BTreeMap<FormName, FormParts>,
 }
 
-/// What has arrived of a form beside the first.
+/// The parts that have arrived of a further form.
 #[derive(Default)]
 struct FormParts {
     component: Option<Component>,
@@ -42,19 +42,19 @@ struct FormParts {
     signature_payload: Option<String>,
 }
 
-/// An upload while it is read.
+/// Reads an upload.
 struct Reader {
     body: Multipart,
     idle: Duration,
     limit: ByteSize,
-    /// Whether the body has ended, well or badly: then it must not be read any further.
+    /// Whether the body has ended, successfully or not: then it must not be read any further.
     over: bool,
 }
 
 /// Reads all parts.
 ///
 /// # Errors
-/// When a part is unknown, missing, doubled or too large, or the body breaks off. What had arrived is gone then.
+/// When a part is unknown, missing, repeated or too large, or the body breaks off. What had arrived is deleted then.
 pub(crate) async fn receive(state: &State, body: Multipart) -> Result<Upload, Error> {
     let place = state.uploads.admit()?;
     let settings = &state.settings.uploads;
@@ -67,14 +67,14 @@ pub(crate) async fn receive(state: &State, body: Multipart) -> Result<Upload, Er
     match reader.parts(state, place).await {
         Ok(upload) => Ok(upload),
         Err(error) => {
-            // An answer to a client that is still sending is lost when the connection is closed under it.
+            // A response to a client that is still sending is lost if the connection is closed under it.
             drop(tokio::time::timeout(DRAIN_TIME, reader.drain()).await);
             Err(error)
         }
     }
 }
 
-/// The next item of a stream that must not stand still.
+/// The next item of a stream, with an idle timeout. Sets `over` if the stream fails.
 async fn next<T>(
     stream: &mut (impl Stream<Item = Result<T, MultipartError>> + Unpin),
     idle: Duration,
@@ -147,7 +147,7 @@ impl Reader {
         })
     }
 
-    /// Reads a part of a form beside the first, such as `form.gpu`; whether it had come before.
+    /// Reads a part of a further form, such as `form.gpu`; returns whether the part had arrived before.
     async fn form(
         &mut self,
         state: &State,
@@ -225,8 +225,8 @@ impl Reader {
     }
 }
 
-/// What will run the upload, by the manifest that came before it; a component's bounds are the lower ones. Of another form than the first it must
-/// have come.
+/// The runtime of the upload, from the manifest if that came before it; without one it is a component, whose limits are lower. For a further form
+/// the manifest must have come.
 fn runtime(
     state: &State,
     manifest: Option<&str>,
@@ -247,7 +247,7 @@ fn runtime(
     })
 }
 
-/// The forms beside the first, each with its artifact.
+/// The further forms, each with its artifact.
 fn forms(parts: BTreeMap<FormName, FormParts>) -> Result<BTreeMap<FormName, FormUpload>, Error> {
     let whole = parts.into_iter().map(|(name, parts)| {
         let component = parts.component.ok_or_else(|| {
@@ -279,7 +279,7 @@ fn refusal(error: MultipartError) -> Error {
 }
 
 fn secrets(text: &str) -> Result<BTreeMap<SecretName, Secret>, Error> {
-    // The parser's message would quote values; its place is enough.
+    // The parser's message would quote values; the position is enough.
     serde_json::from_str(text).map_err(|e| {
         Error::BadRequest(format!(
             "the part secrets must be a JSON object of environment variable names and texts (line {}, column {})",

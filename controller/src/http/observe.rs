@@ -1,4 +1,4 @@
-//! Around every request: an id, a count, the time it took, and one line in the log if it failed for a reason of ours.
+//! Middleware around every request: a request id, metrics, and a log line for failures.
 
 use std::time::Instant;
 
@@ -15,13 +15,13 @@ use tracing::{debug, error, warn};
 use super::error::Failure;
 use crate::state::State;
 
-/// The longest request id taken from a client.
+/// The longest request id accepted from a client.
 const ID_MAX: usize = 64;
 
-/// The request's id, for whoever handles it.
+/// The request's id, for handlers.
 pub(super) struct RequestId(pub(super) String);
 
-/// A client's id if it is sane, else one of ours.
+/// The client's request id if it is acceptable, else a new one.
 fn request_id(request: &ServiceRequest) -> String {
     let sane = |id: &&str| {
         !id.is_empty()
@@ -70,7 +70,7 @@ pub(crate) async fn observe(
             .insert(HeaderName::from_static(REQUEST_ID), value);
     }
     if let Some(state) = state {
-        // Methods are a fixed set for routes that matched; any text may come otherwise.
+        // For routes that matched, methods are a fixed set; otherwise any text may come, which must not become a metrics label.
         let method = if route == "none" {
             "any"
         } else {

@@ -1,4 +1,4 @@
-//! `/v1/oidc/login` and `/v1/oidc/callback`: where a browser begins and ends a login with the identity provider.
+//! `/v1/oidc/login` and `/v1/oidc/callback`: the beginning and the end of a browser's login with the identity provider.
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, get, web};
@@ -37,7 +37,7 @@ pub(crate) async fn oidc_begin(
         .finish())
 }
 
-/// What the identity provider sends along.
+/// The query of the identity provider's redirect.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[allow(

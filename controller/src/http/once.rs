@@ -1,4 +1,4 @@
-//! `Idempotency-Key` on operations that make something: the same request again gets the answer of the first one.
+//! `Idempotency-Key` for operations that create something: a repeated request gets the answer of the first one.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::error::chain;
 use crate::state::State;
 
 const HEADER: &str = "idempotency-key";
-/// On an answer that was given before.
+/// The header that marks a repeated answer.
 const REPLAYED: &str = "idempotency-replayed";
 const KEY_MAX: usize = 255;
 
-/// The key of a request.
+/// The idempotency key of a request.
 pub(super) fn key(request: &HttpRequest) -> Result<Option<String>, Error> {
     let Some(value) = request.headers().get(HEADER) else {
         return Ok(None);
@@ -36,7 +36,7 @@ pub(super) fn key(request: &HttpRequest) -> Result<Option<String>, Error> {
     }
 }
 
-/// Carries an operation out, once for each key of a caller. The answer may hold a secret: nobody may keep it on the way.
+/// Executes an operation once per caller and key. The answer may contain a secret, so no cache may store it.
 pub(super) async fn once<R, B, T>(
     state: &State,
     call: &Authorized<R, web::Json<B>>,
@@ -55,7 +55,7 @@ where
     .await
 }
 
-/// The same for an operation that more than its body makes: `body` is everything by which a request differs from others.
+/// Like [`once`], for an operation that depends on more than its body: `body` is everything in which requests can differ.
 pub(super) async fn once_for<R, I, B, T>(
     state: &State,
     call: &Authorized<R, I>,
@@ -85,7 +85,7 @@ where
     }
 }
 
-/// Carries a deploy out to its end, also if the caller no longer waits: whoever asks again with the key gets the answer.
+/// Executes a deploy to its end, even if the caller disconnects: a repeated request with the key then gets the answer.
 pub(super) async fn to_the_end<F, T>(
     state: Arc<State>,
     mut actor: Actor,
@@ -111,38 +111,38 @@ where
     Ok(answer(text, again))
 }
 
-/// A request, whatever its body is made of.
+/// A request, whatever its body consists of.
 pub(super) struct Request {
-    /// What is to be done.
+    /// The operation.
     pub(super) operation: &'static str,
-    /// The key it came with.
+    /// Its idempotency key.
     pub(super) key: Option<String>,
-    /// Everything by which it differs from others.
+    /// Everything in which requests can differ, as text.
     pub(super) body: String,
 }
 
-/// A request with a key that is carried out now.
+/// A request with a key that is being executed.
 struct Begun {
     operation: &'static str,
     key: String,
-    /// The keyed hash of what it says.
+    /// The keyed hash of its content.
     request: String,
 }
 
-/// What a request is: the answer of an earlier one, or the first, with a key or without.
+/// What to do with a request.
 enum Beginning {
-    /// It was carried out before; this was the answer.
+    /// It was executed before; this is the answer.
     Answered(String),
-    /// It is to be carried out, and [`end`] told how that went.
+    /// It is to be executed, and [`end`] called with the result. `None` without a key.
     First(Option<Begun>),
 }
 
-/// Begins a request. What is carried out for it is done by `actor` as it is afterwards.
+/// Begins a request. The operation must be executed with `actor` as this function leaves it.
 async fn begin(state: &State, actor: &mut Actor, request: Request) -> Result<Beginning, Error> {
     let Some(key) = request.key else {
         return Ok(Beginning::First(None));
     };
-    // Keyed: a body may hold a password, and a plain hash would let one guess it from the database.
+    // Keyed: a body may contain a password, which could be guessed from a plain hash in the database.
     let hash = state
         .token
         .derive(&format!("fdn-request\n{}", request.body));
@@ -158,7 +158,7 @@ async fn begin(state: &State, actor: &mut Actor, request: Request) -> Result<Beg
     })))
 }
 
-/// Ends a request: the answer to it, kept for the next one with its key.
+/// Ends a request: returns its answer, and stores it for repeated requests with its key.
 async fn end<T: Serialize>(
     state: &State,
     actor: &Actor,
@@ -193,12 +193,12 @@ async fn end<T: Serialize>(
     }
 }
 
-/// The JSON text of what a request or an answer is made of.
+/// The JSON text of a request's or an answer's content.
 pub(super) fn text<T: Serialize>(value: &T) -> Result<String, Error> {
     serde_json::to_string(value).map_err(|e| Error::Internal(format!("an answer: {e}")))
 }
 
-/// The answer to the caller.
+/// The response to the caller.
 fn answer(text: String, replayed: bool) -> HttpResponse {
     let mut response = HttpResponse::build(StatusCode::OK);
     response.insert_header(("cache-control", "no-store"));

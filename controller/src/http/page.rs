@@ -1,7 +1,7 @@
-//! Lists in pages: `limit` and `cursor` in the query, the next page in the header `link` (RFC 8288) as `rel="next"`.
+//! Pagination of lists: `limit` and `cursor` in the query, the next page in the header `link` (RFC 8288) as `rel="next"`.
 //!
-//! The body stays the plain list, so a client that takes what it gets needs nothing, and one that follows the link gets all. A cursor says
-//! after which row the next page begins, not how many rows to skip: rows that come and go meanwhile double or hide no others.
+//! The body stays the plain list, so a client can ignore pages, or follow the links to get everything. A cursor identifies the row after which the
+//! next page begins, not a number of rows to skip: rows that come and go meanwhile neither duplicate nor hide others.
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse};
@@ -15,7 +15,7 @@ use crate::settings::ApiSettings;
 /// The longest cursor.
 const CURSOR_MAX: usize = 512;
 
-/// Which page of a list is wanted.
+/// Parameters for a page of a list.
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -27,7 +27,7 @@ pub(crate) struct PageParams {
     pub(crate) cursor: Option<String>,
 }
 
-/// A page that is wanted, checked.
+/// A requested page, validated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// The key of the last row of the page before; empty for the first page.
@@ -36,10 +36,10 @@ pub(crate) struct Wanted {
 }
 
 impl PageParams {
-    /// Checks it.
+    /// Validates the parameters.
     ///
     /// # Errors
-    /// When the limit is out of range or the cursor none of ours.
+    /// When the limit is out of range or the cursor is not valid.
     pub(crate) fn wanted(&self, settings: &ApiSettings) -> Result<Wanted, Error> {
         let limit = self.limit.unwrap_or(settings.page);
         if !(1..=settings.page_max).contains(&limit) {
@@ -63,12 +63,12 @@ impl PageParams {
 }
 
 impl Wanted {
-    /// How many rows to read: one more than are shown, to see whether there is a next page.
+    /// The number of rows to read: one more than are shown, to find out whether there is a next page.
     pub(crate) const fn rows(&self) -> u32 {
         self.limit + 1
     }
 
-    /// The page of a list that is at hand as a whole, in the order of `key`.
+    /// The rows to read from a complete list, in the order of `key`.
     pub(crate) fn cut<T>(&self, rows: Vec<T>, key: impl Fn(&T) -> String) -> Vec<T> {
         rows.into_iter()
             .filter(|row| self.after.is_empty() || key(row) > self.after)
@@ -81,10 +81,10 @@ impl Wanted {
         self.limit
     }
 
-    /// How many rows stand before the page, for lists whose rows have no key.
+    /// The number of rows before the page, for lists whose rows have no key.
     ///
     /// # Errors
-    /// When the cursor is none of ours.
+    /// When the cursor is not valid.
     pub(crate) fn from(&self) -> Result<u64, Error> {
         match self.after.as_str() {
             "" => Ok(0),
@@ -94,7 +94,7 @@ impl Wanted {
         }
     }
 
-    /// The answer with a part of something larger: `next` rows stand before the next page.
+    /// The response with a part of a larger object; with a next page, `next` is the number of rows before it.
     pub(crate) fn part<T: Serialize>(
         request: &HttpRequest,
         value: &T,
@@ -108,7 +108,7 @@ impl Wanted {
         response.json(value)
     }
 
-    /// The answer: rows that were read, at most [`Self::rows`] of them, and the link to the next page.
+    /// The response with the rows that were read, at most [`Self::rows`], and the link to the next page.
     pub(crate) fn answer<T: Serialize>(
         &self,
         request: &HttpRequest,

@@ -1,4 +1,4 @@
-//! `/v1/`: what people and their tools call.
+//! `/v1/network` and `/v1/apps`: the network, and the apps with their versions, plans and logs.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(crate) async fn network_get(_: Authorized<LookNetwork>, state: Shared) -> An
     Ok(web::Json(describe::network(&state)))
 }
 
-/// Which apps are wanted.
+/// Parameters of the list of apps.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -178,7 +178,7 @@ pub(crate) async fn app_get(
     Ok(shown(&detail))
 }
 
-/// An app with its tag.
+/// A response with an app and its tag.
 fn shown(detail: &AppDetail) -> HttpResponse {
     let AppSummary {
         version,
@@ -252,7 +252,7 @@ pub(crate) async fn version_delete(
     Ok(HttpResponse::NoContent().finish())
 }
 
-/// Whom to explain for.
+/// Parameters of explanations.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -283,7 +283,7 @@ pub(crate) async fn app_explain(
     ))
 }
 
-/// Which lines are wanted.
+/// Parameters of logs.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -323,7 +323,7 @@ pub(crate) async fn app_logs(
         tail: params.tail,
     };
     let lines = logs::logs(Arc::clone(&state), tenant, app.into_inner(), query).await?;
-    // A compressing or buffering proxy would hold lines back.
+    // A compressing or buffering proxy would delay lines.
     Ok(HttpResponse::Ok()
         .content_type("application/x-ndjson")
         .insert_header(("cache-control", "no-store"))

@@ -1,4 +1,4 @@
-//! `/v1/plan`: what would be planned.
+//! `/v1/plan`: plans without deploying.
 
 use actix_web::{post, web};
 use fdn_core::preview::{PlanPreview, PlanRequest};
@@ -11,7 +11,7 @@ use super::error::ApiError;
 use crate::app::preview;
 use crate::state::State;
 
-/// In which tenant.
+/// Parameters of a plan's preview.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

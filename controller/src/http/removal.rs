@@ -42,7 +42,7 @@ pub(crate) async fn user_delete(
     Ok(HttpResponse::NoContent().finish())
 }
 
-/// What goes with a tenant.
+/// Parameters of a tenant's deletion.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

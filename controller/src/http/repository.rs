@@ -119,7 +119,7 @@ pub(crate) async fn signature_policy_set(
     Ok(tagged(tag(info.generation), &info))
 }
 
-/// Whose labels.
+/// Parameters of labels.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -1,4 +1,4 @@
-//! `/v1/apps/{app}/objective`: what new versions of an app must keep to.
+//! `/v1/apps/{app}/objective`: the objective that new versions of an app must meet.
 
 use actix_web::{HttpResponse, delete, get, put, web};
 use fdn_core::rollout::{Objective, ObjectiveInfo};

@@ -1,4 +1,4 @@
-//! `/v1/apps/{app}/runs`: how runs of a workflow went.
+//! `/v1/apps/{app}/runs`: runs of a workflow.
 
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use fdn_core::runs::RunInfo;
@@ -16,7 +16,7 @@ type Shared = web::Data<State>;
 type App = web::Path<AppName>;
 type Run = web::Path<(AppName, RunId)>;
 
-/// Which runs are wanted.
+/// Parameters of lists of runs.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

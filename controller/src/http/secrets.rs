@@ -1,4 +1,4 @@
-//! `/v1/apps/{app}/secrets`: values that functions find in their environment and nobody else finds anywhere.
+//! `/v1/apps/{app}/secrets`: secret values, which only functions can read, in their environment.
 
 use actix_web::{HttpResponse, delete, get, put, web};
 use fdn_core::app::{SecretInfo, SetSecret};
@@ -66,7 +66,7 @@ pub(crate) async fn secret_set(
     Ok(web::Json(set))
 }
 
-/// The value in a body, and whether it is only asked about. What the parser says is not passed on: it may quote the value.
+/// The value in a body, and whether it is a dry run. The parser's message is not passed on: it may quote the value.
 fn value(body: &[u8]) -> Result<(Secret, bool), Error> {
     let sent: SetSecret = serde_json::from_slice(body).map_err(|error| {
         Error::BadRequest(format!(

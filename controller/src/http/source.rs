@@ -1,11 +1,11 @@
-//! Where a request comes from: the peer, or what a proxy that is trusted says in `X-Forwarded-For`.
+//! The client's address: the peer's, or the one that a trusted proxy reports in `X-Forwarded-For`.
 
 use std::net::IpAddr;
 
 use actix_web::HttpRequest;
 use fdn_core::ClientPrefix;
 
-/// The client's address. A connection without one is one that this process made to itself.
+/// The client's address; `None` for a connection without one, which this process made to itself.
 pub(super) fn client(request: &HttpRequest, trusted: &[ClientPrefix]) -> Option<IpAddr> {
     let peer = request.peer_addr()?.ip().to_canonical();
     let forwarded: Vec<&str> = request
@@ -17,8 +17,8 @@ pub(super) fn client(request: &HttpRequest, trusted: &[ClientPrefix]) -> Option<
     Some(behind(peer, &forwarded, trusted))
 }
 
-/// Each proxy adds the address it was called from at the end. From there back, the first one that is no trusted proxy's is the client's;
-/// what stands before it anybody can have written.
+/// The client behind the proxies. Each proxy appends the address that called it. Going back from the end, the first address that is not a trusted
+/// proxy's is the client's; anybody can have written what is before it.
 fn behind(peer: IpAddr, forwarded: &[&str], trusted: &[ClientPrefix]) -> IpAddr {
     let mut client = peer;
     for text in forwarded.iter().rev() {

@@ -203,7 +203,7 @@ pub(crate) async fn member_remove(
     Ok(HttpResponse::NoContent().finish())
 }
 
-/// Which entries of the audit log are wanted.
+/// Parameters of the audit log.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -266,7 +266,7 @@ pub(crate) async fn audit_log(
     }))
 }
 
-/// A time that the store can hold, and that every reader of JSON can.
+/// Checks that a time is one that the store can hold; `name` is for the error.
 pub(super) fn moment(name: &str, at: Option<Timestamp>) -> Result<Option<Timestamp>, Error> {
     match at {
         Some(at) if i64::try_from(at.get()).is_err() => Err(Error::BadRequest(format!(
@@ -277,7 +277,7 @@ pub(super) fn moment(name: &str, at: Option<Timestamp>) -> Result<Option<Timesta
     }
 }
 
-/// Where a page of the log begins.
+/// The position in the log at which a page begins.
 fn position(after: &str) -> Result<Option<(Timestamp, String)>, Error> {
     if after.is_empty() {
         return Ok(None);

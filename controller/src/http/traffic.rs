@@ -1,4 +1,4 @@
-//! `/v1/apps/{app}/traffic`: which versions an app's calls go to.
+//! `/v1/apps/{app}/traffic`: the split of an app's calls between versions.
 
 use actix_web::{HttpResponse, get, put, web};
 use fdn_core::policy::Traffic;

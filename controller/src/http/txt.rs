@@ -1,4 +1,4 @@
-//! `/v1/dns/txt`: text records of names in the zone, such as those that certificate authorities ask for.
+//! `/v1/dns/txt`: TXT records of names in the zone, such as those that certificate authorities ask for.
 
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, put, web};
 use fdn_core::txt::{AddTxt, SetTxt, TxtInfo};
@@ -18,7 +18,7 @@ type Answer<T> = Result<web::Json<T>, ApiError>;
 type Shared = web::Data<State>;
 type Name = web::Path<RecordName>;
 
-/// Which names are wanted.
+/// Parameters of the list of TXT records.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -124,7 +124,7 @@ pub(crate) async fn txt_add(
     Ok(web::Json(txt::add(&state, asker, name, wish, now()).await?))
 }
 
-/// Which value is to go.
+/// Parameters of a removal of TXT records.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -1,4 +1,4 @@
-//! `/v1/users`: what admins do with accounts.
+//! `/v1/users`: accounts, managed by admins.
 
 use actix_web::{HttpRequest, HttpResponse, get, patch, post, put, web};
 use fdn_core::account::{CreateUser, SetPassword, UpdateUser, UserInfo};

@@ -1,4 +1,4 @@
-//! `/v1/apps/{app}/workflow`: workflows as developers write them.
+//! `/v1/apps/{app}/workflow`: workflow definitions.
 
 use actix_web::{HttpResponse, get, put, web};
 use fdn_core::api::WorkflowDetail;
@@ -17,7 +17,7 @@ use crate::state::State;
 
 type App = web::Path<AppName>;
 
-/// Whether anything is to happen.
+/// Parameters of a workflow's deployment.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -66,7 +66,7 @@ pub(crate) async fn workflow_put(
     let (detail, tag) = workflow::deploy(&state, &request, wish).await?;
     Ok(match tag {
         Some(tag) => tagged(tag, &detail),
-        // Of an app that is not there, and would be.
+        // The app does not exist, and the request was a dry run.
         None => HttpResponse::Ok().json(&detail),
     })
 }

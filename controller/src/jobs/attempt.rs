@@ -1,4 +1,4 @@
-//! One attempt at a job: claimed, sent to a gateway, judged, written down.
+//! One attempt at a job: claimed, sent to a gateway, judged, recorded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,36 +24,37 @@ use crate::store::app::app_get;
 use crate::store::job::{AnswerRow, JobRow, job_bytes};
 use crate::store::version::version_get;
 
-/// The longest pause before an attempt's end is written down again, while the store is away.
+/// The longest back-off before recording an attempt's end is retried while the store is unavailable.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// What is to be tried.
+/// An attempt to be made.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     /// The job.
     pub(crate) job: JobId,
     /// Its app.
     pub(crate) app: AppName,
-    /// The cluster that was chosen.
+    /// The chosen cluster.
     pub(crate) cluster: ClusterId,
     /// One of its gateways.
     pub(crate) gateway: Reached,
 }
 
-/// What became of it.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tried {
-    /// It is written down how it ended.
+    /// The end of the attempt is recorded.
     Settled,
-    /// As many attempts of the app run as may, or of a function that it calls; of the app, this many at most.
+    /// The limit of running attempts of the app, or of a function that it calls, is reached; the number is the most attempts of the app that can
+    /// run at once.
     Busy(u32),
-    /// Somebody else has the job, or it has ended.
+    /// Another dispatcher has the job, it has ended, or the attempt was stopped.
     Gone,
-    /// The store did not answer; nothing is known to have happened.
+    /// The store did not answer; it is unknown whether anything happened.
     StoreAway,
 }
 
-/// What a call came to.
+/// The result of a call.
 struct Outcome {
     ending: Ending,
     repeatable: bool,
@@ -72,7 +73,7 @@ impl Outcome {
     }
 }
 
-/// Tries. `claimed` is told the number of the attempt once it is ours; `stop` cuts the call short.
+/// Makes an attempt. `claimed` gets the number of the attempt once this dispatcher has claimed it; `stop` aborts the call.
 pub(crate) async fn attempt(
     state: &Arc<State>,
     order: &Order,
@@ -116,7 +117,7 @@ const fn label(ending: Ending) -> &'static str {
     }
 }
 
-/// Writes down how the attempt ended, however long the store is away: if it takes too long the lease ends, and this one's end is past.
+/// Records how the attempt ended, and retries for as long as the store is unavailable. If the lease ends meanwhile, recording has no effect.
 async fn settle(state: &State, row: &JobRow, outcome: Outcome) {
     let mut pause = Duration::from_millis(50);
     loop {
@@ -160,7 +161,7 @@ async fn write_down(state: &State, row: &JobRow, outcome: &Outcome) -> Result<()
         attempt,
         ending: outcome.ending,
     };
-    // Past: somebody cancelled the job, or the lease ended before. Objects of such an attempt go with the job.
+    // Without effect if somebody cancelled the job or the lease has ended. Objects of such an attempt are deleted with the job.
     step(state, row.id, event, &told).await.map(drop)
 }
 
@@ -203,7 +204,7 @@ async fn input(state: &State, row: &JobRow) -> Result<Bytes, Error> {
     }
 }
 
-/// The app's host name, and how long it may take by itself.
+/// The app's host name, and its own time limit.
 async fn app(state: &State, row: &JobRow) -> Result<Option<(HostName, Duration)>, Error> {
     let mut connection = state.store.read().await?;
     let found = app_get(&mut connection, &row.app).await?;
@@ -277,7 +278,7 @@ async fn call(request: reqwest::RequestBuilder, most: ByteSize) -> Outcome {
     judge(status, code.as_deref(), kind, bytes)
 }
 
-/// An answer's body, up to a size.
+/// The body of a response; `None` if it is larger than `most`.
 async fn read(
     mut response: reqwest::Response,
     most: ByteSize,
@@ -292,13 +293,13 @@ async fn read(
     Ok(Some(bytes.freeze()))
 }
 
-/// What an answer means for the job.
+/// Judges what a response means for the job.
 fn judge(status: StatusCode, gateway: Option<&str>, kind: Option<String>, bytes: Bytes) -> Outcome {
     let code = gateway.and_then(|code| ErrorCode::try_from(code.to_owned()).ok());
     let (ending, repeatable) = match code {
         Some(code) => of_code(code),
         None if status.is_success() || status.is_redirection() => (Ending::Succeeded, false),
-        // The function itself asks to come later: it has not done it.
+        // The function itself asks for a later retry: it has done nothing.
         None if matches!(status.as_u16(), 425 | 429) => (Ending::CutShort, true),
         None if status.is_client_error() && status != StatusCode::REQUEST_TIMEOUT => {
             (Ending::Refused, false)
@@ -318,17 +319,17 @@ fn judge(status: StatusCode, gateway: Option<&str>, kind: Option<String>, bytes:
     }
 }
 
-/// What a gateway's own answer means: the ending, and whether the function certainly did nothing.
+/// The meaning of a gateway's own error: the ending, and whether the function certainly did nothing.
 fn of_code(code: ErrorCode) -> (Ending, bool) {
     match code {
-        // The call was not let in, or not here: another time or place may do. A job is let past the app's policy.
+        // The call was not admitted, or not here: another time or place may work. The app's policy does not apply to jobs.
         ErrorCode::Overloaded
         | ErrorCode::NotReady
         | ErrorCode::UnknownHost
         | ErrorCode::NoClusterFits
         | ErrorCode::EngineFailed
         | ErrorCode::ImageMissing => (Ending::NeverBegun, true),
-        // No instance came up: nothing ran, but it will not go on for ever.
+        // No instance started: nothing ran, but this counts as a failed attempt, so that it does not go on forever.
         ErrorCode::InstanceNotStarted => (Ending::CutShort, true),
         other if other.fault() == Fault::Caller && other.retry() == Retry::Never => {
             (Ending::Refused, false)

@@ -1,8 +1,8 @@
-//! How many jobs may run at once: of an app, and of each function that its jobs call.
+//! Limits on running jobs: of an app, and of each function that its jobs call.
 //!
-//! An app has the network's bound and its policy's. A function has the bound of the policy of the app of its own name, and every job that calls it
-//! counts there: those of its own app and those of workflows that run it. Which functions a running job calls is written beside it when it is claimed,
-//! so that a workflow that is changed meanwhile changes no count.
+//! An app has the network's limit and that of its policy. A function has the limit in the policy of the app of its own name, and every job that
+//! calls it counts: those of its own app and those of workflows that run it. The functions that a running job calls are stored with the job when
+//! it is claimed, so that changing a workflow meanwhile does not change any count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,22 +15,22 @@ use crate::store::app::app_get;
 use crate::store::job_look::{function_count, lane_count, lane_lock};
 use crate::store::policy::policy_jobs_at_once;
 
-/// What a claim keeps to.
+/// The limits that a claim must respect.
 #[derive(Debug)]
 pub(super) struct Bounds {
     app: AppName,
-    /// Of the app's jobs.
+    /// The limit of the app's jobs.
     own: u32,
-    /// Whose functions they are; nobody's if the app is gone.
+    /// The tenant of the functions; `None` if the app is gone.
     tenant: Option<TenantId>,
-    /// What the app's jobs call.
+    /// The functions that the app's jobs call.
     functions: BTreeSet<FunctionName>,
-    /// Of jobs that call these functions.
+    /// By function: the limit of all jobs that call it.
     shared: BTreeMap<FunctionName, u32>,
 }
 
 impl Bounds {
-    /// The bounds of an app's jobs, where the network lets `most` of an app run.
+    /// The limits of an app's jobs, where the network lets `most` jobs of an app run.
     ///
     /// # Errors
     /// When the store fails.
@@ -46,7 +46,7 @@ impl Bounds {
             functions: BTreeSet::new(),
             shared: BTreeMap::new(),
         };
-        // Without the app, the attempt finds out and ends the job.
+        // Without the app, the attempt finds that out and ends the job.
         let Some(row) = app_get(connection, app).await? else {
             return Ok(bounds);
         };
@@ -66,7 +66,7 @@ impl Bounds {
         Ok(bounds)
     }
 
-    /// Locks everything that is counted, until the transaction ends: always in one order, so that two claims never wait for each other.
+    /// Locks everything that is counted until the transaction ends, always in the same order, so that two claims cannot deadlock.
     ///
     /// # Errors
     /// When the store fails.
@@ -83,7 +83,7 @@ impl Bounds {
         Ok(())
     }
 
-    /// The most of the app's jobs that can ever run at once.
+    /// The most jobs of the app that can ever run at once.
     pub(super) fn most(&self) -> u32 {
         self.shared
             .values()
@@ -91,7 +91,7 @@ impl Bounds {
             .fold(self.own, |most, bound| most.min(bound))
     }
 
-    /// Whether as many run as may.
+    /// Whether a limit is reached.
     ///
     /// # Errors
     /// When the store fails.
@@ -112,7 +112,7 @@ impl Bounds {
         Ok(false)
     }
 
-    /// The functions as they are written beside a running job.
+    /// The functions in the format in which they are stored with a running job.
     pub(super) fn functions(&self) -> String {
         let names = self.functions.iter().map(|name| format!("{name} "));
         format!(" {}", names.collect::<String>())

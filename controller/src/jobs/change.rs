@@ -1,4 +1,5 @@
-//! The only way in which a job changes: read it, ask [`fdn_core::job::Course`] for the step, and write that from exactly what was read.
+//! The only way in which a job changes: read it, compute the step with [`fdn_core::job::Course`], and write it on condition that the job is
+//! unchanged.
 
 use fdn_core::job::attempt::{Circumstances, recorded};
 use fdn_core::job::{Course, Event, JobState, Step, Terms};
@@ -16,45 +17,46 @@ use crate::store::version::version_get;
 use crate::store::webhook::{Origin, WebhookRow, webhook_insert};
 use crate::store::{StoreError, in_transaction};
 
-/// How often a step is computed anew when the job has changed meanwhile.
+/// How often a step is computed again when the job has changed meanwhile.
 const TRIES: u32 = 8;
 
-/// What comes with an event.
+/// The details that come with an event.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
-    /// Why it happened, for people.
+    /// The reason, in words for people.
     pub reason: Option<String>,
-    /// What the app answered; kept if the job ends with it.
+    /// The app's response; stored if the job ends with it.
     pub answer: Option<AnswerRow>,
-    /// Whether the attempt may be repeated whatever the function says: it certainly did nothing.
+    /// Whether the attempt may be repeated even if the function is not idempotent, since it certainly did nothing.
     pub repeatable: bool,
-    /// Who wants it.
+    /// The audit log entry, for changes that people make.
     pub audit: Option<AuditEntry>,
 }
 
-/// Who claims a job.
+/// The claimant of a job.
 #[derive(Clone, Debug)]
 pub struct Claimant<'a> {
-    /// The dispatcher.
+    /// The id of the dispatcher.
     pub holder: &'a str,
-    /// Where the attempt goes.
+    /// The cluster that the attempt is sent to.
     pub cluster: &'a ClusterId,
     /// When the attempt counts as lost.
     pub lease_until: Timestamp,
 }
 
-/// What became of a claim.
+/// The result of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// The attempt is the claimant's.
+    /// The claimant has the attempt.
     Given(Box<JobRow>),
-    /// As many attempts of the app run as may, or of a function that it calls; of the app, this many at most.
+    /// The limit of running attempts of the app, or of a function that it calls, is reached; the number is the most attempts of the app that can
+    /// run at once.
     Busy(u32),
-    /// The job is not to be claimed: it has ended, is not due, or another one has it.
+    /// The job cannot be claimed: it has ended, is not due, or another dispatcher has it.
     Gone,
 }
 
-/// Whether calling all functions of an app twice is the same as once.
+/// Whether all functions of an app are idempotent.
 async fn idempotent(
     connection: &mut AnyConnection,
     tenant: TenantId,
@@ -72,7 +74,7 @@ async fn idempotent(
     Ok(true)
 }
 
-/// Why a job stands where it does, where nobody said so.
+/// The reason for a job's new state, with a default where the event has none.
 fn reason(row: &JobRow, event: Event, to: &Course, told: &Told) -> Option<String> {
     let said = told.reason.clone();
     match to.state {
@@ -92,7 +94,7 @@ fn reason(row: &JobRow, event: Event, to: &Course, told: &Told) -> Option<String
     }
 }
 
-/// What is written beside a step to `to`.
+/// The columns that are written together with the step to `to`.
 fn beside(
     settings: &JobSettings,
     (row, to, event): (&JobRow, &Course, Event),
@@ -127,10 +129,10 @@ fn beside(
     }
 }
 
-/// Lets an event happen to a job; the job as it is then, or nothing if the event is past.
+/// Applies an event to a job. Returns the new state of the job; `None` if the event is stale.
 ///
 /// # Errors
-/// When the store fails, or the job changes all the time.
+/// When the store fails, or the job keeps changing.
 pub async fn step(
     state: &State,
     job: JobId,
@@ -157,7 +159,7 @@ pub async fn step(
     )))
 }
 
-/// What became of one try.
+/// The result of one try.
 enum Tried {
     Done(Box<JobRow>),
     Stale,
@@ -209,7 +211,7 @@ async fn try_step(
     Ok(Tried::Done(Box::new(row)))
 }
 
-/// Notes that somebody is to be told, in the transaction that ends the job.
+/// Enqueues the webhook of a job that has ended, in the same transaction.
 async fn tell(tx: &mut AnyConnection, row: &JobRow, now: Timestamp) -> Result<(), Error> {
     let Some(url) = row.webhook.as_ref().filter(|_| row.course.state.is_final()) else {
         return Ok(());
@@ -231,7 +233,7 @@ async fn tell(tx: &mut AnyConnection, row: &JobRow, now: Timestamp) -> Result<()
     Ok(webhook_insert(tx, &webhook).await?)
 }
 
-/// Counts ends.
+/// Counts the end of a job, and wakes the sender of webhooks.
 fn note(state: &State, row: &JobRow) {
     if row.course.state.is_final() {
         let name = row.course.state.as_str();
@@ -242,7 +244,7 @@ fn note(state: &State, row: &JobRow) {
     }
 }
 
-/// Claims a job for an attempt, within the limits of the app and of the functions that it calls, over all dispatchers.
+/// Claims a job for an attempt, within the limits of the app and of the functions that it calls, counted over all dispatchers.
 ///
 /// # Errors
 /// When the store fails.

@@ -1,9 +1,9 @@
-//! Takes jobs, shares turns out between tenants, and starts attempts where the network has room.
+//! The dispatcher: receives jobs, shares capacity between tenants, and starts attempts where the network has room.
 //!
-//! One task owns everything here; database and network calls that take long run in tasks of their own and report back. Jobs come in as tickets from
-//! the broker and from looks into the store; a job that there is no room for stays in the store, where a later look finds it. What waits
-//! here is bounded by `jobs.buffer` and `tenant_buffer`, what runs by `jobs.parallel`, by the slots of the clusters, per app by
-//! `jobs.running_per_app` or what its policy says, and per function by what its own app's policy says; the store counts over all dispatchers.
+//! One task owns all state here; attempts and lease extensions run in tasks of their own and report back. Jobs arrive as tickets from the broker
+//! and by polling the store; a job without room here stays in the store, where a later poll finds it. Waiting jobs are limited by `jobs.buffer`
+//! and `tenant_buffer`; running ones by `jobs.parallel`, by the slots of the clusters, per app by `jobs.running_per_app` or its policy, and per
+//! function by the policy of its own app. The store counts over all dispatchers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,27 +30,27 @@ use crate::state::State;
 use crate::store::job::{JobRow, job_get};
 use crate::store::job_look::{held_jobs, lease_extend, waiting_jobs, waiting_tenants};
 
-/// How long a picture of the network is used.
+/// How long a snapshot of the network is used.
 const GROUND_LIFE: Duration = Duration::from_millis(50);
-/// How long an app whose attempts run as often as they may, or that no cluster takes, is passed over.
+/// How long an app is skipped whose limit is reached or that no cluster takes.
 const BLOCKED: Duration = Duration::from_millis(250);
-/// How long what the store said of an app's limit is believed; a policy that allows more shows no later.
+/// How long an app's limit from the store is cached, and so the delay until a policy that allows more has effect.
 const LIMIT_LIFE: Duration = Duration::from_secs(5);
-/// The pause before a ticket that could not be looked up is given back.
+/// The pause before a ticket that could not be looked up is returned to the broker, or a failed subscription is tried again.
 const AWAY: Duration = Duration::from_millis(500);
-/// How long attempts may go on while the controller stops.
+/// How long attempts may continue while the controller stops.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// A job that waits here.
+/// A job that waits in memory.
 struct Waiting {
     job: JobId,
     app: AppName,
     runs: Arc<Runs>,
-    /// The ticket, if one brought it; given back to the broker when it is dropped.
+    /// The ticket, if one announced it; returned to the broker if dropped without an acknowledgement.
     ticket: Option<Delivery>,
 }
 
-/// An attempt that runs here.
+/// An attempt that this dispatcher runs.
 struct Running {
     app: AppName,
     cluster: ClusterId,
@@ -60,13 +60,13 @@ struct Running {
     ticket: Option<Delivery>,
 }
 
-/// What tasks report.
+/// A report from a task.
 enum Report {
-    /// A job is ours.
+    /// A job has been claimed, with the number of the attempt.
     Claimed(JobId, u32),
     /// An attempt has ended.
     Ended(JobId, Tried),
-    /// Leases were extended; this is what the store says we run.
+    /// Leases have been extended: the attempts that the store has for this dispatcher, and when it was asked.
     Held(BTreeMap<JobId, u32>, Instant),
 }
 
@@ -77,12 +77,12 @@ struct Dispatcher {
     running: BTreeMap<JobId, Running>,
     claimed_at: BTreeMap<JobId, Instant>,
     blocked: BTreeMap<AppName, Instant>,
-    /// How many of an app may run, as the store last said, and until when that is believed.
+    /// The limit of an app's running jobs, as last read from the store, and until when it is valid.
     limits: BTreeMap<AppName, (u32, Instant)>,
     expected: Expected,
     own: Own,
     ground: Option<(Instant, Ground)>,
-    /// Whether the store has more that waits than there was room for.
+    /// Whether the store has more waiting jobs than there was room for.
     more: bool,
     reports: mpsc::Sender<Report>,
     tasks: JoinSet<()>,
@@ -94,7 +94,7 @@ pub(crate) async fn run(state: Arc<State>, shutdown: CancellationToken) {
         return;
     }
     let settings = state.settings.jobs.clone();
-    // Each attempt reports twice, each look at leases once.
+    // Each attempt reports twice, each extension of leases once.
     let (reports, mut heard) = mpsc::channel(2 * settings.parallel + 16);
     let limits = Limits {
         total: settings.buffer,
@@ -185,7 +185,7 @@ impl Dispatcher {
         self.waiting.contains_key(&job) || self.running.contains_key(&job)
     }
 
-    /// Takes a ticket in. It is acknowledged at once unless the job stays here: nothing depends on it.
+    /// Receives a ticket. It is acknowledged at once unless the job is kept here: the store has the job anyway.
     async fn ticket(&mut self, ticket: Delivery) {
         let Message::JobTicket(told) = &ticket.envelope().message else {
             warn!("a message that is no ticket goes to the dead letters");
@@ -224,7 +224,8 @@ impl Dispatcher {
         }
     }
 
-    /// The job of a ticket, if it waits. The ticket itself shows that the broker has it: a submission that is not confirmed yet is so now.
+    /// The job of a ticket, if it waits. The ticket itself proves that the broker has it, so a submission that is still unconfirmed is confirmed
+    /// now.
     async fn accepted(&self, job: JobId) -> Result<Option<JobRow>, Error> {
         let found = job_get(&mut *self.state.store.read().await?, job).await?;
         let row = match found {
@@ -238,7 +239,7 @@ impl Dispatcher {
         Ok(row.filter(|row| row.course.state == JobState::Queued && row.course.due_at <= now))
     }
 
-    /// Keeps a job here, if there is room. A ticket that is not kept is acknowledged.
+    /// Keeps a job in memory if there is room; returns whether. A ticket that is not kept is acknowledged.
     async fn take_in(&mut self, row: &JobRow, ticket: Option<Delivery>) -> Result<bool, Error> {
         if self.pool.room(&row.tenant) == 0 || self.knows(row.id) {
             if let Some(ticket) = ticket {
@@ -268,7 +269,7 @@ impl Dispatcher {
         Ok(kept)
     }
 
-    /// Looks into the store for jobs that no ticket told of: tenant by tenant, so that no queue is too long for anybody.
+    /// Polls the store for jobs without a ticket: tenant by tenant, so that no tenant's queue delays another's.
     async fn look(&mut self) {
         self.more = false;
         if let Err(error) = self.look_inner().await {
@@ -287,7 +288,7 @@ impl Dispatcher {
                 self.more = true;
                 continue;
             }
-            // Those that are known stand among the first: look beyond them.
+            // The jobs known already are among the first: read beyond them.
             let most = room
                 + self
                     .waiting
@@ -310,7 +311,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Extends the leases of what runs here, and hears what the store says of it.
+    /// Extends the leases of what runs here, and reads back which attempts the store has for this dispatcher.
     fn extend(&mut self) {
         if self.running.is_empty() {
             return;
@@ -341,7 +342,7 @@ impl Dispatcher {
                 for (job, running) in &self.running {
                     let before = self.claimed_at.get(job).is_some_and(|at| *at < asked);
                     if before && running.attempt != held.get(job).copied() {
-                        // Cancelled, or our lease had ended.
+                        // The job was cancelled, or our lease had ended.
                         running.stop.cancel();
                     }
                 }
@@ -368,13 +369,13 @@ impl Dispatcher {
             // There is room for another one.
             Tried::Settled | Tried::Gone => drop(self.blocked.remove(&running.app)),
         }
-        // Whatever became of it stands in the store.
+        // The result is recorded in the store in any case.
         if let Some(ticket) = running.ticket.take() {
             ticket.ack();
         }
     }
 
-    /// Starts what there is room for.
+    /// Starts the jobs that there is room for.
     fn start(&mut self) {
         let metrics = &self.state.metrics.jobs;
         let gauge = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
@@ -403,7 +404,7 @@ impl Dispatcher {
         self.ground = Some((since, ground));
     }
 
-    /// The next jobs, by fair turns; none of an app that runs as often here as it may altogether.
+    /// The next jobs, in fair turns; none of an app that has reached its limit in this dispatcher.
     fn choose(&mut self, room: usize) -> Vec<Waiting> {
         let most = self.state.settings.jobs.running_per_app as usize;
         let mut counts: BTreeMap<AppName, usize> = BTreeMap::new();
@@ -443,7 +444,7 @@ impl Dispatcher {
             Place::Later => None,
         };
         let Some((cluster, gateway)) = gateway else {
-            // It stays in the store, where the next look finds it.
+            // It stays in the store, where the next poll finds it.
             self.blocked
                 .insert(waiting.app.clone(), Instant::now() + BLOCKED);
             self.more = true;
@@ -472,14 +473,14 @@ impl Dispatcher {
         self.tasks.spawn(async move {
             let job = order.job;
             let told = reports.clone();
-            // There is room for two reports of each attempt; a number that is lost only means that a cancelled call runs to its end.
+            // There is room for two reports of each attempt. If this one is lost, the only effect is that a cancelled call runs to its end.
             let claimed = move |number| drop(told.try_send(Report::Claimed(job, number)));
             let tried = Box::pin(attempt(&state, &order, claimed, &stop)).await;
             drop(reports.send(Report::Ended(job, tried)).await);
         });
     }
 
-    /// Lets attempts end; those that do not in time are left to their leases.
+    /// Lets attempts end; those that do not end in time are left to their leases.
     async fn finish(mut self, mut heard: mpsc::Receiver<Report>) {
         self.pool.retain(|_| false);
         let ended = async {

@@ -1,5 +1,5 @@
-//! What the jobs of an app are expected to run: measured if calls have been measured, as the manifests expect otherwise. And what it takes to bring that
-//! to a cluster, by the sizes of artifacts and by what compiling took.
+//! What jobs of an app are expected to run: as measured, or, without measurements, as the manifests say. Also the cost of bringing artifacts to a
+//! cluster, from their sizes and the time that compiling took.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use crate::store::app::app_get;
 use crate::store::job::JobRow;
 use crate::store::version::{VersionRow, version_get};
 
-/// How long what was learned of an app is used.
+/// How long what was looked up for an app is cached.
 const LIFE: Duration = Duration::from_secs(10);
-/// Apps of which something is remembered.
+/// The most apps in the cache.
 const APPS: usize = 1000;
 
 struct Known {
@@ -30,7 +30,7 @@ struct Known {
     until: Instant,
 }
 
-/// What is known of apps, for a while.
+/// The cached expectations, by app.
 #[derive(Default)]
 pub(super) struct Expected {
     known: BTreeMap<AppName, Known>,
@@ -65,7 +65,7 @@ async fn look_up(state: &State, app: &AppName, tenant: TenantId) -> Result<Runs,
     let mut connection = state.store.read().await?;
     let found = app_get(&mut connection, app).await?;
     let Some(found) = found else {
-        // The attempt finds out, and ends the job.
+        // The attempt finds that out, and ends the job.
         let nothing = fdn_core::Resources::default();
         let dag = Dag::single("gone", Millis::new(1.0), nothing);
         let dag = dag.map_err(|e| Error::Internal(format!("a job of nothing: {e}")))?;
@@ -91,7 +91,7 @@ async fn look_up(state: &State, app: &AppName, tenant: TenantId) -> Result<Runs,
     Ok(runs(world.dag(&found.workflow, &profiles)?, forms))
 }
 
-/// What it takes to bring a version to a node, in each of its forms.
+/// The cost of bringing a version to a node, in each of its forms.
 fn bringing(version: &VersionRow, mb_per_s: f64) -> Vec<Bringing> {
     let compile = version
         .validation

@@ -1,18 +1,18 @@
-//! Who runs jobs. Any number of controllers do so at once; what each job is and whose turn it is stands in the metadata store.
+//! Execution of jobs. Any number of controllers run jobs at the same time; the metadata store holds the state of each job and who has it.
 //!
 //! | module | does |
 //! | --- | --- |
-//! | [`change`] | the only way in which a job changes |
-//! | `bounds` | how many may run at once, of an app and of a function |
-//! | `dispatcher` | takes tickets, shares turns out between tenants, starts attempts |
-//! | [`plan`] | which cluster an attempt goes to, over live state |
-//! | `attempt` | one attempt: claimed, sent to a gateway, judged, written down |
-//! | [`sweep`] | what nobody was told of: leases that ended, jobs too old, submissions that broke, schedules that are due |
-//! | [`webhooks`] | telling others of the end, and of alerts of budgets |
+//! | [`change`] | the only way in which the state of a job changes |
+//! | `bounds` | the limits on running jobs, of an app and of a function |
+//! | `dispatcher` | receives tickets, shares capacity between tenants, starts attempts |
+//! | [`plan`] | chooses the cluster of an attempt, over live state |
+//! | `attempt` | one attempt: claimed, sent to a gateway, judged, recorded |
+//! | [`sweep`] | what no ticket announces: expired leases, expired jobs, broken submissions, schedules that are due |
+//! | [`webhooks`] | notifies others of the end of jobs, and of budget alerts |
 //!
-//! A ticket from the broker only wakes a dispatcher. It is acknowledged when the job's attempt is written down, so the broker brings it
-//! again when a dispatcher is lost; but nothing depends on that, since dispatchers look into the store as well, tenant by tenant. That is also
-//! what makes shares fair however long the queue is, and how jobs are found whose pause is over.
+//! A ticket from the broker only wakes a dispatcher. It is acknowledged when the job's attempt is recorded, so the broker redelivers it if a
+//! dispatcher crashes; but nothing depends on that, since dispatchers also poll the store, tenant by tenant. Polling also keeps the shares fair
+//! however long the queue is, and finds jobs whose back-off is over.
 
 pub(crate) mod attempt;
 mod bounds;

@@ -1,13 +1,14 @@
-//! Which clusters the next jobs go to: the online form of placement ([`fdn_scheduling::online`], late binding) over the network as it is.
+//! Chooses the clusters of the next jobs: the online form of placement ([`fdn_scheduling::online`], late binding) over the present state of the
+//! network.
 //!
-//! Each round makes the machine anew from what nodes last said, because other dispatchers and callers use the same clusters, and
-//! because a cluster may have come, gone or changed. What this dispatcher has started since a cluster last spoke is counted as well: a status
-//! is some seconds old, and a burst would all go where it was idle then. A job that finds no free slot is not sent: it waits where a later
-//! round can still send it elsewhere.
+//! Each round builds a new scheduler from the latest node statuses, because other dispatchers and callers use the same clusters, and because
+//! clusters come, go and change. What this dispatcher has started since a cluster's last status is counted as well: a status is some seconds old,
+//! and without that a burst would all go to what was idle then. A job that finds no free slot is not sent: it waits, so that a later round can
+//! still choose another cluster.
 //!
-//! How long it is until a cluster can run an app at all ([`readiness`](crate::reconcile::serving::readiness)) counts like the way to it: a cluster
-//! that has the app wins over one as fast that has to fetch it first, and loses to one that is faster by more than that takes. A job rather waits for a
-//! slot where it will be done first than goes where its function does not come soon.
+//! The time until a cluster can run an app at all ([`readiness`](crate::reconcile::serving::readiness)) counts like network latency: a cluster
+//! that has the app wins over an equally fast one that has to fetch it first, and loses to one that is faster by more than the fetch takes. A job
+//! waits for a slot where it will be done first rather than going where its function arrives late.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,49 +25,49 @@ use crate::reconcile::serving::Phases;
 use crate::reconcile::serving::readiness::Bringing;
 use crate::state::{State, lock};
 
-/// A slot that is in use is taken to be free so long after the longest cold start: then a cluster that is ready and has room, and only an instance to
-/// start, is never passed over for a full one that has some.
+/// How much longer than the longest cold start a slot in use is assumed to stay in use. So a ready cluster with room that only has to start an
+/// instance is never skipped for a full one that has instances.
 const IN_USE: Millis = Millis::new(1000.0);
 
-/// A gateway that may take calls.
+/// A gateway that accepts calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gateway {
-    /// Where controllers call it.
+    /// The address at which controllers call it.
     pub at: Reached,
-    /// Slots that are free, by its last word.
+    /// The number of free slots, by its last status.
     pub free: u32,
-    /// Apps that answer there without being loaded first.
+    /// The apps that it can serve without loading them first.
     pub ready: Vec<AppName>,
 }
 
-/// What the jobs of an app run.
+/// The expected work of one job of an app.
 #[derive(Clone, Debug)]
 pub struct Runs {
     /// The app.
     pub app: AppName,
-    /// Its stages, with what is known of running them.
+    /// The stages, with their expected run times.
     pub dag: Arc<Dag>,
-    /// What it takes to bring its entry to a node, in each of its forms.
+    /// The cost of bringing the entry stage to a node, in each of its forms.
     pub forms: Vec<Bringing>,
 }
 
-/// The network at one moment, as dispatching needs it.
+/// A snapshot of the network for dispatching.
 #[derive(Clone, Debug)]
 pub struct Ground {
     /// The clusters, by name.
     pub clusters: Vec<Cluster>,
-    /// What joins them.
+    /// The network between them.
     pub network: Network,
-    /// Slots in use, in the order of `clusters`, and what the statuses that say so are numbered in sum.
+    /// By cluster, in the order of `clusters`: the slots in use, and the sum of the sequence numbers of the statuses that say so.
     pub used: Vec<(usize, u64)>,
-    /// Their gateways.
+    /// The gateways, by cluster.
     pub gateways: BTreeMap<ClusterId, Vec<Gateway>>,
-    /// How far they are with all apps.
+    /// By cluster: the state of each app there.
     pub phases: Arc<Phases>,
 }
 
 impl Ground {
-    /// The network now.
+    /// Takes a snapshot of the network.
     #[must_use]
     pub fn of(state: &State, now: Timestamp) -> Self {
         let live = lock(&state.live);
@@ -81,14 +82,14 @@ impl Ground {
         }
     }
 
-    /// How long it is until each cluster can run the jobs of an app, or what keeps them out of it.
+    /// By cluster: the time until it can run the jobs of an app, or why it cannot.
     fn readiness(&self, runs: &Runs) -> Vec<Result<Millis, Exclusion>> {
         let all = 0..self.clusters.len();
         all.map(|at| self.phases.readiness(&runs.app, &runs.forms, at))
             .collect()
     }
 
-    /// The gateway of a cluster that a call of `app` goes to: one that has it ready if there is one, and of these the one with most room.
+    /// The gateway of a cluster for a call of `app`: one that has the app ready if there is one, and of these the one with the most free slots.
     #[must_use]
     pub fn gateway(&self, cluster: &ClusterId, app: &AppName) -> Option<Reached> {
         let gateways = self.gateways.get(cluster)?;
@@ -113,7 +114,7 @@ fn seen(live: &NodeRegistry, clusters: &[Cluster], now: Timestamp) -> Seen {
             used[at].0 += status.busy.saturating_add(status.waiting) as usize;
             used[at].1 = used[at].1.wrapping_add(status.sequence);
         }
-        // An agent of an older release cannot be called by controllers: jobs wait for another one.
+        // Controllers cannot call an agent of an older release: jobs wait for another one.
         let Some(at) = Reached::of(status) else {
             continue;
         };
@@ -133,7 +134,7 @@ fn seen(live: &NodeRegistry, clusters: &[Cluster], now: Timestamp) -> Seen {
     (used, gateways)
 }
 
-/// What this dispatcher itself runs on each cluster, and ran when the cluster last spoke.
+/// The attempts of this dispatcher on each cluster: those running now, and those running when the cluster last reported.
 #[derive(Clone, Debug, Default)]
 pub struct Own {
     running: BTreeMap<ClusterId, usize>,
@@ -141,12 +142,12 @@ pub struct Own {
 }
 
 impl Own {
-    /// An attempt was started there.
+    /// Counts an attempt that was started there.
     pub fn started(&mut self, cluster: &ClusterId) {
         *self.running.entry(cluster.clone()).or_default() += 1;
     }
 
-    /// An attempt has ended there.
+    /// Counts the end of an attempt there.
     pub fn ended(&mut self, cluster: &ClusterId) {
         if let Some(running) = self.running.get_mut(cluster) {
             *running = running.saturating_sub(1);
@@ -157,7 +158,7 @@ impl Own {
         self.running.get(cluster).copied().unwrap_or(0)
     }
 
-    /// Clusters have spoken anew: what they count now holds what runs now.
+    /// Notes which clusters have new statuses: those count what runs now.
     pub fn look(&mut self, ground: &Ground) {
         for (cluster, (_, sequence)) in ground.clusters.iter().zip(&ground.used) {
             let own = self.of(&cluster.id);
@@ -171,7 +172,7 @@ impl Own {
         self.running.retain(|id, running| *running > 0 || known(id));
     }
 
-    /// The slots of a cluster as they are taken to be: what others use by its last word, and what we do, until `in_use`.
+    /// The assumed slots of a cluster: those used by others according to its last status, and by this dispatcher, are free only at `in_use`.
     fn slots(&self, cluster: &Cluster, used: usize, in_use: Millis) -> Slots {
         let then = self.spoken.get(&cluster.id).map_or(0, |spoken| spoken.1);
         let others = used.saturating_sub(then);
@@ -182,23 +183,23 @@ impl Own {
     }
 }
 
-/// Where a job goes.
+/// The decision where a job goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// There, now.
+    /// To this cluster, now.
     At {
         /// The cluster.
         cluster: ClusterId,
-        /// How long it is expected to be until that can run it.
+        /// The expected time until the cluster can run it.
         ready: Millis,
     },
-    /// Nowhere now: what could take it is full.
+    /// Nowhere yet: the clusters that could take it are full.
     Later,
-    /// No cluster can take it as the network is.
+    /// Nowhere: no cluster can take it as the network is. The text says why.
     Nowhere(String),
 }
 
-/// How many slots are free.
+/// The number of free slots.
 #[must_use]
 pub fn free(ground: &Ground, own: &Own) -> usize {
     let clusters = ground.clusters.iter().zip(&ground.used);
@@ -239,7 +240,7 @@ pub fn place(ground: &Ground, own: &Own, jobs: &[Arc<Runs>]) -> Vec<Place> {
     let mut places = vec![Place::Later; jobs.len()];
     let mut refs: BTreeMap<JobRef, usize> = BTreeMap::new();
     for (at, job) in jobs.iter().enumerate() {
-        // Nobody waits at a place of their own for a job: a cluster is as far as the app is from being ready there.
+        // A job has no client location: the distance of a cluster is the time until the app is ready there.
         let readiness = known.entry(&job.app);
         let readiness = &*readiness.or_insert_with(|| ground.readiness(job));
         let far = |ready: &Result<Millis, Exclusion>| ready.unwrap_or(Millis::INFINITY);
@@ -267,7 +268,7 @@ pub fn place(ground: &Ground, own: &Own, jobs: &[Arc<Runs>]) -> Vec<Place> {
                     input: Input::Expected(_),
                     ..
                 } => {
-                    // The input travels with the call.
+                    // The input is sent with the call.
                     let _ = machine.apply(Millis::ZERO, Event::Delivered(run), &mut actions);
                 }
                 Action::Start { run, cluster, .. } => {
@@ -318,14 +319,14 @@ mod tests {
         Cluster::new(name.parse().expect("name"), Speed::new(speed), slots)
     }
 
-    /// Jobs of 100 ms, of an app that comes to a node within `fetch` ms.
+    /// Jobs of 100 ms, of an app that a node fetches within `fetch` ms.
     fn jobs_of(count: usize, fetch: f64) -> Vec<Arc<Runs>> {
         let dag = Dag::single("work", Millis::new(100.0), Resources::default()).expect("valid");
         let (kind, none) = (RuntimeKind::Wasm, Millis::ZERO);
         let runs = Arc::new(Runs {
             app: "work".parse().expect("app"),
             dag: Arc::new(dag),
-            // A megabyte within a second at 1 MB/s.
+            // 1 MB takes a second at 1 MB/s.
             forms: vec![Bringing::new(kind, (fetch * 1e3) as u64, 1.0, none, none)],
         });
         (0..count).map(|_| Arc::clone(&runs)).collect()
@@ -335,7 +336,7 @@ mod tests {
         jobs_of(count, 0.0)
     }
 
-    /// The same clusters, each with one node that is so far with the app; nothing of one that was not told of it.
+    /// The same clusters, each with one node that has the app in this phase; `None` for a node that does not hold it.
     fn with_phases(mut ground: Ground, phases: &[Option<AppPhase>]) -> Ground {
         let node = |(cluster, phase): (&Cluster, &Option<AppPhase>)| {
             let mut status = fixture::status(&format!("{}-1", cluster.id), cluster.id.as_str());
@@ -395,13 +396,13 @@ mod tests {
             (free(&ground, &own), names(&place(&ground, &own, &jobs(1)))),
             (0, vec!["later"])
         );
-        // Its next word counts them too: they are not counted twice.
+        // The next status counts them too: they are not counted twice.
         ground.used = vec![(2, 2)];
         own.look(&ground);
         assert_eq!(free(&ground, &own), 0);
         own.ended(&id);
         assert_eq!(free(&ground, &own), 1, "free before the cluster says so");
-        // What others use stays counted.
+        // The slots that others use stay counted.
         ground.used = vec![(2, 3)];
         own.look(&ground);
         assert_eq!(free(&ground, &own), 0);
@@ -430,11 +431,11 @@ mod tests {
         let ready = Millis::ZERO;
         let cluster = "b".parse().expect("name");
         assert_eq!(placed, [Place::At { cluster, ready }]);
-        // It is full: what comes within less than a slot takes to be free is used, what does not is not.
+        // `b` is full: a cluster that gets the app before a slot of `b` is free is used, one that gets it later is not.
         let names = |fetch| names(&place(&ground, &own, &jobs_of(4, fetch))).join(" ");
         assert_eq!(names(30.0), "b b a a");
         assert_eq!(names(9_000.0), "b b later later");
-        // Who was not told of it does not come to have it.
+        // A cluster that does not hold the app never becomes ready.
         let untold = with_phases(two(), &[None, Some(AppPhase::Ready)]);
         let placed = place(&untold, &own, &jobs_of(3, 0.0));
         assert_eq!(self::names(&placed), ["b", "b", "later"]);
@@ -446,7 +447,7 @@ mod tests {
         let phases = [Some(AppPhase::Ready), Some(AppPhase::Fetching)];
         let ground = with_phases(ground(vec![slow, fast]), &phases);
         let at = |fetch| place(&ground, &Own::default(), &jobs_of(1, fetch));
-        // 100 ms there, 25 here.
+        // 100 ms on `a`, 25 on `b`.
         let cluster = "b".parse().expect("name");
         let ready = Millis::new(70.0);
         assert_eq!(at(70.0), [Place::At { cluster, ready }]);
@@ -539,7 +540,7 @@ mod tests {
             if full {
                 proptest::prop_assert!(before.iter().chain(&after).all(|place| *place == Place::Later));
             }
-            // No slot is used twice, and nobody is sent where none is free.
+            // No slot is used twice, and nothing is sent where none is free.
             let free: Vec<usize> = plain.used.iter().map(|(used, _)| 3 - (*used).min(3)).collect();
             for (cluster, free) in plain.clusters.iter().zip(free) {
                 let sent = after.iter().filter(|place| matches!(place, Place::At { cluster: at, .. } if *at == cluster.id));

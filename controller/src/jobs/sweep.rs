@@ -1,6 +1,7 @@
-//! What nobody was told of: leases that ended, jobs that are too old, submissions that broke, jobs that need not be kept, schedules that are due.
+//! Sweeps: what no ticket announces: expired leases, expired jobs, broken submissions, jobs whose time of keeping is over, schedules that are
+//! due.
 //!
-//! Every controller sweeps; each step is written from what was read, so it does not matter how many do the same.
+//! Every controller sweeps; each step is written on condition of what was read, so it does not matter how many do the same.
 
 use std::sync::Arc;
 
@@ -44,10 +45,10 @@ pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
     }
 }
 
-/// One sweep. A part that fails does not keep the others from their work.
+/// Runs one sweep. A part that fails does not affect the others.
 ///
 /// # Errors
-/// The first failure; what was done stays.
+/// With the first failure; what was done stays.
 pub async fn round(state: &State, now: Timestamp) -> Result<(), Error> {
     let parts = [
         overdue(state, now).await,
@@ -59,7 +60,7 @@ pub async fn round(state: &State, now: Timestamp) -> Result<(), Error> {
     parts.into_iter().collect()
 }
 
-/// Shows how many jobs there are by state.
+/// Updates the numbers of jobs by state.
 async fn count(state: &State) -> Result<(), Error> {
     let counts = job_counts(&mut *state.store.read().await?).await?;
     for known in JobState::ALL {
@@ -109,7 +110,7 @@ async fn outlived(state: &State, now: Timestamp) -> Result<(), Error> {
     let found = outlived_jobs(&mut *state.store.read().await?, now, batch).await?;
     let mut failed = None;
     for job in found {
-        // One whose objects cannot be removed does not keep others.
+        // One whose objects cannot be deleted does not affect others.
         if let Err(error) = remove(state, job).await {
             failed.get_or_insert(error);
         }
@@ -117,7 +118,7 @@ async fn outlived(state: &State, now: Timestamp) -> Result<(), Error> {
     failed.map_or(Ok(()), Err)
 }
 
-/// Objects first: what is left of a removal that broke off is a row that the next sweep finds.
+/// Deletes a job: objects first, so that an interrupted deletion leaves a row that the next sweep finds.
 async fn remove(state: &State, job: JobId) -> Result<(), Error> {
     state.artifacts.objects_delete(job).await?;
     in_transaction!(state.store, tx => Ok::<_, Error>(job_delete(&mut tx, job).await?))

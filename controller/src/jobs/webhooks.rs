@@ -1,7 +1,8 @@
-//! Telling others that a job has ended or a budget gave an alert: a signed request, repeated until it is answered well or given up.
+//! Webhooks: signed requests that tell others that a job has ended or that a budget raised an alert, retried until they succeed or the attempts
+//! are used up.
 //!
-//! The address comes from whoever submits jobs or sets budgets, so it may not lead into networks that only the controller can reach: a number
-//! is judged when it is handed in, a name each time it is looked up, by the very addresses that are connected to. Redirects are not followed.
+//! The address comes from users, so it must not lead into networks that only the controller can reach: an IP address is checked when it is set, a
+//! name at each lookup, by the very addresses that are connected to. Redirects are not followed.
 
 use std::sync::Arc;
 
@@ -23,15 +24,15 @@ use crate::store::webhook::{
     Origin, WebhookRow, webhook_again, webhook_done, webhook_due, webhook_take,
 };
 
-/// Requests looked up at a time.
+/// The number of requests read from the store at a time.
 const BATCH: u32 = 200;
-/// How much longer than a request may take somebody else waits before making it too.
+/// How much longer than the timeout of a request another controller waits before making it too, in ms.
 const LEASE_SLACK_MS: u64 = 30_000;
 
-/// Whether an address may be told.
+/// Checks that requests may be sent to an address.
 ///
 /// # Errors
-/// Why not: the rest of a sentence.
+/// With the reason why not, as the rest of a sentence.
 pub fn check(url: &str, private: bool) -> Result<(), &'static str> {
     if url.len() > URL_MAX {
         return Err("is longer than 2048 characters");
@@ -52,7 +53,7 @@ pub fn check(url: &str, private: bool) -> Result<(), &'static str> {
     Reach::public().check(&url)
 }
 
-/// The key that signs what is told of an app's jobs.
+/// The key that signs webhooks of an app's jobs.
 #[must_use]
 pub fn secret(state: &State, tenant: TenantId, app: &AppName) -> Secret {
     state
@@ -60,7 +61,7 @@ pub fn secret(state: &State, tenant: TenantId, app: &AppName) -> Secret {
         .derive(&format!("webhook\n{tenant}\n{app}"))
 }
 
-/// The key that signs what is told of a tenant's budgets.
+/// The key that signs webhooks of a tenant's budgets.
 #[must_use]
 pub fn budget_secret(state: &State, tenant: TenantId) -> Secret {
     state
@@ -68,10 +69,10 @@ pub fn budget_secret(state: &State, tenant: TenantId) -> Secret {
         .derive(&format!("webhook of budgets\n{tenant}"))
 }
 
-/// The client for these requests.
+/// The HTTP client for webhooks.
 ///
 /// # Errors
-/// When it cannot be made.
+/// When it cannot be created.
 pub(crate) fn client(private: bool) -> Result<reqwest::Client, Error> {
     let builder = http_client::builder()?.redirect(reqwest::redirect::Policy::none());
     let builder = match private {
@@ -82,7 +83,7 @@ pub(crate) fn client(private: bool) -> Result<reqwest::Client, Error> {
     built.map_err(|e| Error::Internal(format!("the client of webhooks: {e}")))
 }
 
-/// Makes requests until `stop` is cancelled.
+/// Sends requests until `stop` is cancelled.
 pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
     let client = match client(state.settings.jobs.webhooks.private) {
         Ok(client) => client,
@@ -107,7 +108,7 @@ pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
     }
 }
 
-/// Makes the requests that are due; how many there were.
+/// Sends the requests that are due. Returns how many there were.
 async fn round(state: &State, client: &reqwest::Client) -> Result<usize, Error> {
     let now = fdn_service::now();
     let due = webhook_due(&mut *state.store.read().await?, now, BATCH).await?;
@@ -167,7 +168,7 @@ async fn one(state: &State, client: &reqwest::Client, row: &WebhookRow) -> Resul
 
 async fn send(state: &State, client: &reqwest::Client, row: &WebhookRow) -> Result<(), String> {
     let settings = &state.settings.jobs.webhooks;
-    // The rules may have become stricter since the address was given.
+    // The rules may have become stricter since the address was set.
     check(&row.url, settings.private).map_err(str::to_owned)?;
     let seconds = fdn_service::now().get() / 1000;
     let key = match &row.origin {

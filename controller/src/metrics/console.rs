@@ -1,21 +1,21 @@
-//! What is counted of what the console shows.
+//! Metrics of the console's features.
 
 use fdn_service::ServiceError;
 use prometheus::{IntCounter, IntCounterVec, IntGauge};
 
 use super::Maker;
 
-/// Of figures, calls to try an app with, and runs of workflows.
+/// Metrics of figures, trial calls, and workflow runs.
 pub struct ConsoleMetrics {
     /// Series of figures in memory.
     pub series: IntGauge,
-    /// Counts that belong to no series because there were too many.
+    /// Counts dropped because there were too many series.
     pub series_dropped: IntGauge,
-    /// Calls to try an app with, by result: `answered`, `refused`, `failed`.
+    /// Trial calls to apps, by result: `answered`, `refused`, `failed`.
     pub tries: IntCounterVec,
-    /// Reports of runs that were written.
+    /// Reports of workflow runs written to the store.
     pub runs_written: IntCounter,
-    /// Reports of runs that found no room before they were written.
+    /// Reports of workflow runs dropped because the queue before writing was full.
     pub runs_dropped: IntCounter,
 }
 

@@ -1,39 +1,39 @@
-//! What is counted of machines at the edge.
+//! Metrics of machines at the edge.
 
 use fdn_service::ServiceError;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
 use super::Maker;
 
-/// Of the listener for nodes and DNS servers.
+/// Metrics of the listener for nodes and DNS servers.
 pub struct EdgeMetrics {
-    /// Open connections by role.
+    /// Open connections, by role.
     pub connections: IntGaugeVec,
-    /// Connections by how they began: `open`, `full`, `busy`, `handshake`, `machine`.
+    /// Connections, by the outcome of accepting them: `open`, `full`, `busy`, `handshake`, `machine`.
     pub accepted: IntCounterVec,
-    /// Connections of machines that were let in while the database did not answer, and about which it was not asked yet, by role.
+    /// Connections of machines that were admitted while the database did not answer and could not be checked yet, by role.
     pub unjudged: IntGaugeVec,
-    /// Connections that were cut because the machine was removed, its certificate ended, or it turned out to be unknown.
+    /// Connections cut because the machine was removed, its certificate expired, or it turned out to be unknown.
     pub cut: IntCounter,
-    /// Connections that were cut because the machine did not take an artifact that it asked for.
+    /// Connections cut because the machine did not read an artifact that it asked for.
     pub stalled: IntCounter,
-    /// Requests by what they are and result: `ok`, `refused`, `failed`.
+    /// Requests, by kind and result: `ok`, `refused`, `failed`.
     pub requests: IntCounterVec,
-    /// What machines tried that is not theirs to do, by what it was.
+    /// Refusals of things that machines may not do, by kind.
     pub refused: IntCounterVec,
-    /// Open feeds by role.
+    /// Open feeds, by role.
     pub feeds: IntGaugeVec,
-    /// Feeds that began with, or were set back to, a snapshot, by why: `first`, `gap`, `slow`, `ahead`.
+    /// Snapshots sent to feeds, by reason: `first`, `gap`, `slow`, `ahead`.
     pub snapshots: IntCounterVec,
     /// Frames handed to connections.
     pub frames: IntCounter,
-    /// Bytes of machines' bodies in memory.
+    /// Bytes of machines' request bodies in memory.
     pub body_bytes: IntGauge,
     /// Bytes of changes that are kept for machines that were away.
     pub history_bytes: IntGauge,
-    /// The revision that machines are told of.
+    /// The newest revision in the change log.
     pub revision: IntGauge,
-    /// Times the database held what no message had told.
+    /// Readings of the database that found changes without a message.
     pub refreshed: IntCounter,
 }
 

@@ -1,23 +1,23 @@
-//! What is counted of the compile cache.
+//! Metrics of the compile cache.
 
 use fdn_service::ServiceError;
 use prometheus::{IntCounter, IntCounterVec, IntGauge};
 
 use super::Maker;
 
-/// Of functions that need not be compiled again, and the packs that they lie in.
+/// Metrics of compiled functions in the cache, and of the packs that hold them.
 pub struct PackMetrics {
-    /// Functions of components that were compiled here, by result: `hit`, `miss`.
+    /// Functions of components compiled here, by cache result: `hit`, `miss`.
     pub functions: IntCounterVec,
-    /// Bytes of packs in the artifact store, as this controller saw them last.
+    /// Bytes of packs in the artifact store, as this controller last saw.
     pub bytes: IntGauge,
-    /// Packs there, likewise.
+    /// The number of packs in the artifact store, as this controller last saw.
     pub packs: IntGauge,
-    /// Packs that this controller removed because others needed their room.
+    /// Packs that this controller evicted to make room for others.
     pub evictions: IntCounter,
-    /// Packs that were removed because they were damaged, of another compiler, or not signed by an authority of the network.
+    /// Packs removed because they were damaged, of another compiler, or not signed by an authority of the network.
     pub refused: IntCounter,
-    /// Exchanges with the artifact store that failed or took too long.
+    /// Requests to the artifact store that failed or timed out.
     pub failures: IntCounter,
 }
 

@@ -1,4 +1,4 @@
-//! Conventions of the API, and its listener.
+//! Settings of the API and its listener.
 
 use fdn_core::{ClientPrefix, DurationMs};
 use fdn_service::certificate::CertificateFiles;
@@ -7,39 +7,39 @@ use serde::{Deserialize, Serialize};
 use super::rule;
 use crate::Error;
 
-/// Conventions of the API.
+/// The API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApiSettings {
-    /// Rows of a list when the caller does not say how many.
+    /// The number of rows of a list if the caller does not say.
     pub page: u32,
-    /// The most rows of a list at a time.
+    /// The most rows of a list in one response.
     pub page_max: u32,
     /// For how long a request with an idempotency key is remembered.
     pub idempotency_keep: DurationMs,
-    /// How long such a request may run before the same one may begin anew.
+    /// How long such a request may run before the same one may begin again.
     pub idempotency_lease: DurationMs,
-    /// The most such requests of one caller that are remembered; the oldest make room.
+    /// The most such requests remembered per caller; the oldest make room.
     pub idempotency_keys: u32,
-    /// Proxies whose `X-Forwarded-For` is believed.
+    /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<ClientPrefix>,
-    /// Connections in all, beyond which new ones wait in the kernel; and requests at once, of which over HTTP/2 one connection may have many.
+    /// The most connections, beyond which new ones wait in the kernel; also the most concurrent requests, since one HTTP/2 connection may carry many.
     pub max_connections: usize,
     /// TLS.
     pub tls: ApiTlsSettings,
 }
 
-/// What the listener of API and console shows: TLS 1.2 and 1.3 with a certificate, plain HTTP without one.
+/// TLS of the listener for API and console: TLS 1.2 and 1.3 with a certificate, plain HTTP without one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApiTlsSettings {
-    /// To each client the one that names the host it asks for, else the first.
+    /// The certificates: each client gets the one that names the requested host, else the first.
     pub certificates: Vec<CertificateFiles>,
-    /// The pause between two looks at their files.
+    /// How often their files are checked for changes.
     pub check_interval: DurationMs,
     /// How long a handshake may take.
     pub handshake: DurationMs,
-    /// How long a browser asks this host over TLS alone after each answer over TLS (RFC 6797); with 0s it forgets that.
+    /// How long a browser must use TLS for this host after each response over TLS (HSTS, RFC 6797); 0s makes it forget that.
     pub hsts: DurationMs,
 }
 
@@ -70,7 +70,7 @@ impl Default for ApiTlsSettings {
 }
 
 impl ApiSettings {
-    /// Checks what the types alone cannot.
+    /// Checks what the types alone cannot ensure.
     pub(super) fn check(&self) -> Result<(), Error> {
         rule(
             (1..=self.page_max).contains(&self.page),

@@ -1,4 +1,4 @@
-//! Settings of what belongs to apps: secrets, rollouts, domains, records.
+//! Settings of apps: secrets, rollouts, domains, records.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,24 +12,24 @@ use crate::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SecretSettings {
-    /// The file with the master keys, 64 hexadecimal digits each, the one that wraps first; `master.key` beside `network.key_file` if absent,
-    /// and made if it does not exist.
+    /// The file with the master keys, 64 hexadecimal digits each, the wrapping one first; `master.key` beside `network.key_file` if absent, and
+    /// created if it does not exist.
     pub master_key_file: Option<PathBuf>,
-    /// The variable of the environment with the master keys, instead of a file.
+    /// The environment variable with the master keys, instead of a file.
     pub master_key_variable: Option<String>,
     /// The most secrets of one app.
     pub per_app: usize,
     /// The largest value.
     pub value_limit: ByteSize,
-    /// How long values that earlier releases stored stay where those find them, once they were moved.
+    /// How long secret values stored by earlier releases remain in the old place after they were moved.
     pub keep_old: DurationMs,
 }
 
 impl SecretSettings {
-    /// Checks what the types alone cannot.
+    /// Checks what the types alone cannot ensure.
     ///
     /// # Errors
-    /// The setting that makes no sense.
+    /// When a setting is not valid.
     pub(super) fn check(&self) -> Result<(), Error> {
         super::rule(
             self.per_app > 0 && self.value_limit.as_bytes() > 0,
@@ -50,19 +50,19 @@ impl Default for SecretSettings {
     }
 }
 
-/// Versions that are held to objectives.
+/// Watching new versions against objectives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RolloutSettings {
-    /// How often they are looked at.
+    /// How often the watched versions are checked.
     pub interval: DurationMs,
 }
 
 impl RolloutSettings {
-    /// Checks what the types alone cannot.
+    /// Checks what the types alone cannot ensure.
     ///
     /// # Errors
-    /// The setting that makes no sense.
+    /// When a setting is not valid.
     pub(super) fn check(&self) -> Result<(), Error> {
         super::rule(
             self.interval.as_millis() >= 10,
@@ -79,35 +79,35 @@ impl Default for RolloutSettings {
     }
 }
 
-/// Host names of apps beside their own.
+/// Custom domains of apps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DomainSettings {
-    /// The resolvers that are asked for proofs; those of the machine if there is none.
+    /// The resolvers asked for proofs; the host's own if empty.
     pub resolvers: Vec<SocketAddr>,
-    /// How long to wait for an answer of one.
+    /// How long a resolver may take to answer.
     pub timeout: DurationMs,
-    /// The most names of one app, proven or not.
+    /// The most names of one app, verified or not.
     pub per_app: usize,
-    /// How often it is looked for names that are due.
+    /// How often the store is searched for names that are due for a check.
     pub interval: DurationMs,
-    /// How many names are looked at in one go.
+    /// The most names checked in one go.
     pub batch: u32,
-    /// How long after a look at a proof that was found it is looked at again.
+    /// How long after a check that found the proof the name is checked again.
     pub recheck: DurationMs,
-    /// The same of one that was not.
+    /// How long after a check that did not find the proof the name is checked again.
     pub retry: DurationMs,
-    /// How long an app goes on answering to a name whose proof is missing.
+    /// How long an app keeps a verified name whose proof is missing.
     pub grace: DurationMs,
-    /// How long a claim that nobody proves is kept.
+    /// How long an unverified claim is kept.
     pub pending_for: DurationMs,
 }
 
 impl DomainSettings {
-    /// Checks what the types alone cannot.
+    /// Checks what the types alone cannot ensure.
     ///
     /// # Errors
-    /// The setting that makes no sense.
+    /// When a setting is not valid.
     pub(super) fn check(&self) -> Result<(), Error> {
         let spans = [self.timeout, self.interval, self.recheck, self.retry];
         super::rule(
@@ -137,30 +137,30 @@ impl Default for DomainSettings {
     }
 }
 
-/// Text records that are set through the API.
+/// TXT records that are set through the API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RecordSettings {
     /// The most values of one name.
     pub values_per_name: usize,
-    /// Bytes of one value at most.
+    /// The most bytes of one value.
     #[serde(alias = "value_octets")]
     pub value_bytes: u16,
     /// The most names with records below apps of one tenant.
     pub names_per_tenant: u32,
-    /// The most names with records that are the network's own.
+    /// The most names with records that belong to the network itself.
     pub names_of_network: u32,
-    /// How often records are looked for whose time is over.
+    /// How often expired records are looked for.
     pub interval: DurationMs,
-    /// How many of them are taken away in one go.
+    /// The most records removed in one go.
     pub batch: u32,
 }
 
 impl RecordSettings {
-    /// Checks what the types alone cannot.
+    /// Checks what the types alone cannot ensure.
     ///
     /// # Errors
-    /// The setting that makes no sense.
+    /// When a setting is not valid.
     pub(super) fn check(&self) -> Result<(), Error> {
         super::rule(
             (1..=txt::VALUES_MAX).contains(&self.values_per_name),

@@ -1,27 +1,27 @@
-//! Settings of what the console shows beside the network's state: figures, calls to try an app with, runs of workflows.
+//! Settings of the console beyond the network's state: figures, trial calls, workflow runs.
 
 use fdn_core::{ByteSize, DurationMs};
 use serde::{Deserialize, Serialize};
 
-/// What the console shows.
+/// The console.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConsoleSettings {
-    /// Series of figures that are kept in memory, one for each app and cluster with calls; about 50 kB each at most.
+    /// The most series of figures in memory, one per app and cluster with calls; each takes about 50 kB at most.
     pub series: usize,
-    /// Lines of client traffic on the map, the busiest first.
+    /// The most lines of client traffic on the map; the busiest are shown.
     pub flows: usize,
-    /// Calls to try an app with, made at the same time by this controller.
+    /// The most concurrent trial calls of this controller.
     pub tries: usize,
-    /// The largest body of such a call.
+    /// The largest body of a trial call.
     pub try_body: ByteSize,
-    /// How much of its answer is kept.
+    /// The most bytes kept of its answer.
     pub try_answer: ByteSize,
     /// How long it may take.
     pub try_timeout: DurationMs,
-    /// Runs of workflows that are kept for each app, the newest.
+    /// The most workflow runs kept per app; the newest stay.
     pub runs_per_app: u32,
-    /// Runs that wait until they are written; those that wait for longest go first.
+    /// The most runs waiting to be written; the oldest are dropped first.
     pub runs_pending: usize,
 }
 
@@ -41,7 +41,7 @@ impl Default for ConsoleSettings {
 }
 
 impl ConsoleSettings {
-    /// The first setting that makes no sense, by its key.
+    /// The first setting that is not valid, named by its key.
     pub(super) fn nonsense(&self) -> Option<&'static str> {
         if [self.series, self.flows, self.tries, self.runs_pending].contains(&0)
             || self.runs_per_app == 0

@@ -5,44 +5,44 @@ use std::net::SocketAddr;
 use fdn_core::{ByteSize, DurationMs, NodeId};
 use serde::{Deserialize, Serialize};
 
-/// The listener for nodes and DNS servers, who show their certificates.
+/// The listener for nodes and DNS servers, which authenticate with certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EdgeSettings {
-    /// Where machines reach this controller.
+    /// The address on which this controller listens for machines.
     pub listen: SocketAddr,
-    /// Where machines reach the controllers, all of them, as `HOST:PORT`: told to those that join. The host that they joined through, with the
-    /// port of `listen`, if it is empty.
+    /// The addresses of all controllers for machines, as `HOST:PORT`, as told to machines that join. If empty: the host that they joined through,
+    /// with the port of `listen`.
     pub controllers: Vec<String>,
-    /// This controller's name; the machine's host name and the API's port if absent. It names its queue, so it must be its alone and stay.
+    /// This controller's name; host name and API port if absent. It names the controller's queue, so it must be unique and must not change.
     pub name: Option<NodeId>,
-    /// Connections at the same time.
+    /// The most concurrent connections.
     pub connections: usize,
-    /// Connections of one machine at the same time.
+    /// The most concurrent connections of one machine.
     pub per_machine: usize,
-    /// Connections at the same time that have shown no certificate yet; further ones are dropped, and machines come again.
+    /// The most concurrent connections in the handshake; further ones are dropped, and machines try again.
     pub handshakes: usize,
-    /// Requests that one connection makes at the same time.
+    /// The most concurrent requests of one connection.
     pub requests: u32,
-    /// Bodies of one machine's requests that are read at the same time; further ones wait.
+    /// The most request bodies of one machine read at the same time; further ones wait.
     pub bodies: usize,
-    /// Bytes of bodies in memory, of all machines; what does not fit is to come again.
+    /// The most bytes of bodies in memory, over all machines; requests beyond it have to be sent again.
     pub bodies_size: ByteSize,
-    /// How long a body may take to come.
+    /// How long a body may take to arrive.
     pub body_timeout: DurationMs,
-    /// How long a machine may take for 256 KiB of an artifact that it asked for; then its connection is cut.
+    /// How long a machine may take to read 256 KiB of an artifact; after that its connection is cut.
     pub stall: DurationMs,
-    /// How long showing certificates may take.
+    /// How long the TLS handshake may take.
     pub handshake: DurationMs,
-    /// How long a feed is silent at most. A machine that hears nothing for twice as long goes to another controller.
+    /// The longest silence of a feed. A machine that hears nothing for twice as long connects to another controller.
     pub heartbeat: DurationMs,
-    /// Changes that are kept for machines that were away; one that missed more gets a snapshot.
+    /// The most changes kept for machines that were away; one that missed more gets a snapshot.
     pub history: usize,
-    /// Bytes of them.
+    /// The most bytes of these changes.
     pub history_size: ByteSize,
-    /// How often it is looked whether the database holds what no message told: changes, removed machines, a new authority.
+    /// How often the database is checked for what no message told: changes, removed machines, a new authority.
     pub refresh: DurationMs,
-    /// How often nodes are told what is used of quotas.
+    /// How often nodes are told the calls counted towards quotas.
     pub quotas: DurationMs,
     /// The largest report.
     pub report_limit: ByteSize,
@@ -74,7 +74,7 @@ impl Default for EdgeSettings {
 }
 
 impl EdgeSettings {
-    /// The first setting that makes no sense, by its key.
+    /// The first setting that is not valid, named by its key.
     pub(super) fn nonsense(&self) -> Option<&'static str> {
         let counts = [
             self.connections,

@@ -1,25 +1,25 @@
-//! Settings of the events that readers follow.
+//! Settings of the event stream.
 
 use fdn_core::DurationMs;
 use serde::{Deserialize, Serialize};
 
-/// What happens in the network, told to readers as it happens.
+/// Events of the network, streamed to readers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EventSettings {
-    /// How many are kept for readers who were away.
+    /// How many events are kept for readers that were away.
     pub keep: u32,
-    /// How often it is looked what happened.
+    /// How often new events are looked for.
     pub interval: DurationMs,
-    /// Readers at the same time, of this controller.
+    /// The most concurrent readers of this controller.
     pub readers: usize,
-    /// Events that wait for a slow reader; beyond it the reader is behind, and is given the rest from the store.
+    /// The most events that wait for a slow reader; beyond it the reader is behind, and gets the rest from the store.
     pub buffer: usize,
-    /// How long a reader may take nothing at all before it is taken for gone.
+    /// How long a reader may take nothing before it is disconnected.
     pub patience: DurationMs,
-    /// How often a reader hears something even if nothing happens, so that proxies keep the connection.
+    /// How often a reader gets something even without events, so that proxies keep the connection open.
     pub heartbeat: DurationMs,
-    /// How long a reader is served before it must come again, which shows that it still may.
+    /// How long a reader is served before it must connect again, which checks its rights anew.
     pub lifetime: DurationMs,
 }
 
@@ -38,7 +38,7 @@ impl Default for EventSettings {
 }
 
 impl EventSettings {
-    /// The first setting that makes no sense, by its key.
+    /// The first setting that is not valid, named by its key.
     pub(super) fn nonsense(&self) -> Option<&'static str> {
         if self.keep == 0 || self.readers == 0 || self.buffer == 0 {
             return Some("events.keep, events.readers and events.buffer must be at least 1");

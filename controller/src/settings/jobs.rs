@@ -1,4 +1,4 @@
-//! Settings of jobs: what is accepted, how it is dispatched, how long it is kept, who is told.
+//! Settings of jobs: acceptance, dispatch, retention, webhooks.
 
 use fdn_core::job::RetryPolicy;
 use fdn_core::{ByteSize, DurationMs};
@@ -10,47 +10,47 @@ use crate::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct JobSettings {
-    /// Whether this controller dispatches jobs. One that does not still accepts them for those that do.
+    /// Whether this controller dispatches jobs. One that does not still accepts them for other controllers.
     pub dispatch: bool,
     /// The largest input.
     pub input_limit: ByteSize,
-    /// The largest result; an answer beyond it fails the job.
+    /// The largest result; a larger answer fails the job.
     pub result_limit: ByteSize,
-    /// Inputs and results up to this size stand in the database, larger ones in the artifact store.
+    /// Inputs and results up to this size are stored in the database, larger ones in the artifact store.
     pub inline_limit: ByteSize,
-    /// Inputs that are read or sent at the same time by those who submit; one more is asked to come again.
+    /// The most inputs received or sent at the same time; further submitters are asked to retry.
     pub submissions: usize,
-    /// Jobs of one app that may wait; one more is refused.
+    /// The most waiting jobs of one app; further ones are refused.
     pub waiting_per_app: u32,
-    /// Attempts of one app that may run at the same time, over all dispatchers.
+    /// The most concurrent attempts of one app, over all dispatchers.
     pub running_per_app: u32,
-    /// Attempts that this controller runs at the same time.
+    /// The most concurrent attempts of this controller.
     pub parallel: usize,
-    /// Tickets that it may hold unacknowledged.
+    /// The most unacknowledged tickets it may hold.
     pub prefetch: u16,
-    /// Jobs that wait in its memory, over all tenants; all others wait in the database.
+    /// The most jobs waiting in its memory, over all tenants; all others wait in the database.
     pub buffer: usize,
-    /// Of these, jobs of one tenant.
+    /// The most of these of one tenant.
     pub tenant_buffer: usize,
-    /// How often it looks for jobs that no ticket told it of, for leases that ended, and for what is too old.
+    /// How often it looks for jobs without a ticket, ended leases and expired jobs.
     pub interval: DurationMs,
-    /// Rows of one kind that it looks at each time.
+    /// The most rows of each kind that it looks at each time.
     pub batch: u32,
-    /// After this long without a sign of its dispatcher, an attempt counts as lost.
+    /// How long after the last sign of its dispatcher an attempt counts as lost.
     pub lease: DurationMs,
-    /// How long a submission may take from its first row to the broker's confirmation.
+    /// How long a submission may take, from its first row to the broker's confirmation.
     pub accept_within: DurationMs,
-    /// The longest that an answer may take beyond the app's own time-out.
+    /// The longest that an answer may take beyond the app's own timeout.
     pub answer_slack: DurationMs,
-    /// Attempts that may fail before the job is a dead letter.
+    /// The number of failed attempts after which the job is a dead letter.
     pub attempts: u32,
-    /// The pause after the first failure; it doubles.
+    /// The pause after the first failure; it doubles with each further one.
     pub retry_first: DurationMs,
     /// The longest pause.
     pub retry_longest: DurationMs,
-    /// After this long a job that has not begun is dropped, unless it was submitted with an age of its own.
+    /// How long a job may wait to begin before it is dropped, unless it was submitted with a limit of its own.
     pub max_age: DurationMs,
-    /// The longest age that a job may be submitted with.
+    /// The longest such limit that a job may be submitted with.
     pub max_age_limit: DurationMs,
     /// How long a job that ended is kept, with its result.
     pub keep: DurationMs,
@@ -58,23 +58,23 @@ pub struct JobSettings {
     pub dead_keep: DurationMs,
     /// The most schedules of an app.
     pub schedules_per_app: u32,
-    /// Telling others that a job has ended.
+    /// Notifications of ended jobs.
     pub webhooks: WebhookSettings,
 }
 
-/// Telling others that a job has ended.
+/// Notifications of ended jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebhookSettings {
-    /// Whether addresses of private and local networks may be told. Only where everybody who submits jobs may reach them anyway.
+    /// Whether URLs in private and local networks are allowed. Only for networks where everybody who submits jobs may reach these anyway.
     pub private: bool,
     /// How long an answer may take.
     pub timeout: DurationMs,
-    /// Requests at the same time.
+    /// The most concurrent requests.
     pub parallel: usize,
-    /// Requests for one event before it is given up.
+    /// The number of attempts for one event before it is given up.
     pub attempts: u32,
-    /// The pause after the first failure; it doubles.
+    /// The pause after the first failure; it doubles with each further one.
     pub retry_first: DurationMs,
     /// The longest pause.
     pub retry_longest: DurationMs,
@@ -126,7 +126,7 @@ impl Default for WebhookSettings {
 }
 
 impl JobSettings {
-    /// How jobs are tried again.
+    /// The retry policy of jobs.
     #[must_use]
     pub const fn retry(&self) -> RetryPolicy {
         RetryPolicy {
@@ -136,7 +136,7 @@ impl JobSettings {
         }
     }
 
-    /// Checks what the types alone cannot.
+    /// Checks what the types alone cannot ensure.
     pub(super) fn check(&self) -> Result<(), Error> {
         let rule = |ok: bool, text: &str| match ok {
             true => Ok(()),

@@ -1,6 +1,6 @@
 //! Settings of a controller: defaults, then the TOML file, then the environment, then flags (see `fdn_service::config`).
 //!
-//! Every queue, cache, body and retry of the controller has its bound here. Secrets are named by the files that hold them.
+//! Every queue, cache, body and retry of the controller has its limit here. Secrets are given as the names of files that contain them.
 
 mod api;
 mod apps;
@@ -36,27 +36,27 @@ pub use sections::{
     NetworkSettings, S3Settings, SingletonSettings, UploadSettings, UsageSettings,
 };
 
-/// Everything that can be set.
+/// All settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Where API, console, health and metrics are served.
+    /// The address on which API, console, health and metrics are served.
     pub listen: SocketAddr,
     /// The zone under which apps get their host names.
     pub zone: HostName,
-    /// Where the Smart DNS can be asked directly; told to the command line.
+    /// The address at which Smart DNS can be queried directly; told to the command line.
     pub dns: Option<SocketAddr>,
     /// The port of the gateways; told to the command line.
     pub gateway_port: u16,
-    /// Threads that serve HTTP.
+    /// The number of threads that serve HTTP.
     pub workers: usize,
-    /// What the processes of the network share.
+    /// Files shared by the processes of the network.
     pub network: NetworkSettings,
-    /// Letting machines in.
+    /// Enrolment of machines.
     pub enrolment: EnrolmentSettings,
-    /// The listener for machines that were let in.
+    /// The listener for enrolled machines.
     pub edge: EdgeSettings,
-    /// Several controllers on one database.
+    /// Coordination of several controllers on one database.
     pub singletons: SingletonSettings,
     /// The metadata store.
     pub database: DatabaseSettings,
@@ -66,39 +66,39 @@ pub struct Settings {
     pub broker: BrokerSettings,
     /// Users and tokens.
     pub accounts: AccountSettings,
-    /// Logins with an identity provider, if there are any.
+    /// Logins with an identity provider; `None` without one.
     pub oidc: Option<OidcSettings>,
-    /// Conventions of the API.
+    /// The API.
     pub api: ApiSettings,
-    /// Uploading.
+    /// Uploads.
     pub uploads: UploadSettings,
     /// The code repository.
     pub repository: RepositorySettings,
-    /// What a manifest may ask for.
+    /// The most that a manifest may ask for.
     pub bounds: ManifestBounds,
     /// Placement.
     pub planner: PlannerSettings,
-    /// Where clients are.
+    /// Locations of clients.
     pub geo: GeoSettings,
-    /// Sending to agents and DNS servers, hearing from them.
+    /// Messages between controllers through the broker.
     pub dispatch: DispatchSettings,
     /// Secrets of functions.
     pub secrets: SecretSettings,
-    /// Versions that are held to objectives.
+    /// Watching new versions against objectives.
     pub rollouts: RolloutSettings,
-    /// Host names of apps beside their own.
+    /// Custom domains of apps.
     pub domains: DomainSettings,
-    /// Text records that are set through the API.
+    /// TXT records that are set through the API.
     pub records: RecordSettings,
-    /// Usage that nodes report.
+    /// Usage reports of nodes.
     pub usage: UsageSettings,
     /// Bills.
     pub billing: BillingSettings,
     /// Jobs.
     pub jobs: JobSettings,
-    /// What happens, told to readers.
+    /// Events, streamed to readers.
     pub events: EventSettings,
-    /// What the console shows beside.
+    /// The console beyond the network's state.
     pub console: ConsoleSettings,
     /// Logs of functions.
     pub function_logs: FunctionLogSettings,
@@ -146,10 +146,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Checks what the types alone cannot.
+    /// Checks what the types alone cannot ensure.
     ///
     /// # Errors
-    /// The first setting that makes no sense, by its key.
+    /// When a setting is not valid: the first one, named by its key.
     pub fn check(&self) -> Result<(), Error> {
         rule(self.workers > 0, "workers must be at least 1")?;
         rule(
@@ -227,7 +227,7 @@ impl Settings {
         if let Some(nonsense) = self.edge.nonsense() {
             return Err(Error::config(nonsense));
         }
-        // A larger body would be told to come again for ever.
+        // A larger body would be asked to come again for ever.
         rule(
             self.edge.bodies_size >= self.usage.body_limit,
             "edge.bodies_size must hold usage of usage.body_limit",
@@ -290,7 +290,7 @@ impl Settings {
     }
 }
 
-/// A setting that makes no sense is an error that says so.
+/// An error with `text`, unless `ok`.
 fn rule(ok: bool, text: &str) -> Result<(), Error> {
     if ok {
         Ok(())

@@ -12,29 +12,29 @@ use crate::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OidcSettings {
-    /// The provider, as its discovery document calls itself.
+    /// The provider's issuer URL, as in its discovery document.
     pub issuer: Url,
-    /// By what the provider knows this network.
+    /// The id by which the provider knows this network.
     pub client_id: String,
-    /// The file with the secret that the provider gave; without it, this network is a public client.
+    /// The file with the client secret; without it, this network is a public client.
     #[serde(default)]
     pub client_secret_file: Option<PathBuf>,
-    /// Where the provider sends browsers back to: the public URL of this controller and `/v1/oidc/callback`.
+    /// The URL that the provider redirects browsers to: the public URL of this controller with `/v1/oidc/callback`.
     pub redirect_url: Url,
-    /// What is asked for besides `openid`.
+    /// The scopes requested besides `openid`.
     #[serde(default = "scopes")]
     pub scopes: Vec<String>,
-    /// The claim that has the user's name here.
+    /// The claim with the user's name in this network.
     #[serde(default = "name_claim")]
     pub name_claim: String,
-    /// The claim that has the groups of the user, for `groups`.
+    /// The claim with the user's groups, for `groups`.
     #[serde(default = "groups_claim")]
     pub groups_claim: String,
-    /// Whether only users log in that an admin has made for this (`fdn user create NAME --oidc`); else whoever the provider lets in becomes a user,
-    /// who may do what the groups say.
+    /// Whether only users may log in whom an admin has created for this (`fdn user create NAME --oidc`); otherwise everybody whom the provider
+    /// authenticates becomes a user, with the rights of the groups.
     #[serde(default = "yes")]
     pub invite_only: bool,
-    /// What members of the provider's groups may do here. Roles that stand here are given and taken at each login; others are left alone.
+    /// The roles of the provider's groups. Roles listed here are granted and withdrawn at each login; others are left alone.
     #[serde(default)]
     pub groups: Vec<GroupRole>,
     /// How long the provider may take to answer.
@@ -42,7 +42,7 @@ pub struct OidcSettings {
     pub timeout: DurationMs,
 }
 
-/// What members of one of the provider's groups may do.
+/// The roles of one of the provider's groups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupRole {
@@ -54,7 +54,7 @@ pub struct GroupRole {
     /// A tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantName>,
-    /// The role there.
+    /// The role in that tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<TenantRole>,
 }
@@ -83,7 +83,7 @@ const fn timeout() -> DurationMs {
 const GROUPS_MAX: usize = 1000;
 
 impl OidcSettings {
-    /// Checks what the types alone cannot.
+    /// Checks what the types alone cannot ensure.
     pub(super) fn check(&self) -> Result<(), Error> {
         let rule = |ok: bool, text: &str| match ok {
             true => Ok(()),

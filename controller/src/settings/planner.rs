@@ -1,4 +1,4 @@
-//! How plans are made.
+//! Settings of placement.
 
 use std::path::PathBuf;
 
@@ -14,57 +14,57 @@ use crate::reconcile::world::Terms;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PlannerSettings {
-    /// How often everything is planned anew when nothing asked for it.
+    /// How often everything is planned again without a trigger.
     pub interval: DurationMs,
-    /// How often it is looked whether a node died or returned.
+    /// How often nodes are checked for having died or returned.
     pub watch_interval: DurationMs,
     /// The share of the time that a better cluster must save before clients are moved.
     pub margin: f64,
-    /// How long the demand for a cluster that is asked for more than it can do is taken to last: what waits there by then counts against it.
+    /// How long the demand on an overloaded cluster is assumed to last: the queue that builds up by then counts against it.
     pub horizon: DurationMs,
-    /// The share of all work and all client groups that may be moved for a gain within `move_interval`. Clients whose cluster fails move at once.
+    /// The share of all work and of all client groups that may be moved for a gain within `move_interval`. Clients of a failed cluster move at once.
     pub move_share: f64,
-    /// See `move_share`.
+    /// The interval for `move_share`.
     pub move_interval: DurationMs,
-    /// How long clients that were moved for a gain stay before they are moved for another one; 0 for as short as the bound on moves lets them.
+    /// How long clients that were moved for a gain stay before they are moved for another one; with 0 only `move_share` limits it.
     pub dwell: DurationMs,
-    /// How long a cluster that clients were moved away from keeps the app loaded: longer than their old answers live.
+    /// How long a cluster keeps an app loaded after clients were moved away: longer than their cached DNS answers live.
     pub drain_after: DurationMs,
-    /// What a prefix asked so long ago counts half, when an app's calls are shared out among its clients.
+    /// The age at which a prefix's queries count half, when an app's calls are shared out among its clients.
     pub demand_memory: DurationMs,
-    /// The time to live of DNS answers.
+    /// The TTL of DNS answers.
     pub ttl: DurationMs,
-    /// The most client prefixes of one app that have a binding or are remembered; those that nobody calls from and that ask least lately make room.
+    /// The most client prefixes per app that have a binding or are remembered; those without calls and with the fewest recent queries make room.
     pub bindings_per_app: u32,
-    /// Clusters that hold an app at least, those of its plans among them, as far as there are so many; every cluster, also one that joins later, if 0.
-    /// No other is told its code and secrets.
+    /// The least number of clusters that hold an app, including those of its plans, as far as there are so many; 0 for every cluster, also those that
+    /// join later. No other cluster gets its code and secrets.
     pub spread: usize,
-    /// Places (stages of apps in clusters) of which it is remembered by how much plans were off; those unseen longest make room.
+    /// The most places (stages of apps in clusters) for which the errors of the plans are remembered; those not observed for the longest make room.
     pub learnt: usize,
-    /// Reports of demand that wait for the planner, over all apps.
+    /// The most reports of demand waiting for the planner, over all apps.
     pub demand_pending: usize,
-    /// Megabytes per second between two clusters, as placement assumes.
+    /// The bandwidth between two clusters that placement assumes, in megabytes per second.
     pub bandwidth_mb_per_s: f64,
-    /// How often what nodes say is written to the metadata store when nothing important changed.
+    /// How often node statuses are written to the metadata store if nothing important changed.
     pub status_write_interval: DurationMs,
     /// How long a silent node is remembered.
     pub forget_after: DurationMs,
     /// The most nodes.
     pub nodes_max: usize,
-    /// A folder of this controller's own in which it records its planning passes, to be replayed; none is recorded unless it is set.
+    /// The folder in which this controller alone records its planning passes for replay; none are recorded if absent.
     pub record: Option<PathBuf>,
-    /// The most room that records take there; the oldest make room.
+    /// The most bytes of these records; the oldest make room.
     pub record_bytes: ByteSize,
 }
 
-/// Less room than this holds no records of a large network.
+/// With less, no record of a large network would fit.
 const RECORD_BYTES_MIN: ByteSize = ByteSize::from_mib(1);
 
 impl PlannerSettings {
-    /// What placement needs of these, in its own types.
+    /// These settings in the types of the placement crate.
     ///
     /// # Errors
-    /// The first setting that makes no sense, by its key.
+    /// When a setting is not valid: the first one, named by its key.
     pub fn terms(&self) -> Result<Terms, Error> {
         let wrong = |text: &str| Error::config(text.to_owned());
         if self.record_bytes.as_bytes() < RECORD_BYTES_MIN.as_bytes() {

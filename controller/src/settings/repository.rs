@@ -11,20 +11,20 @@ use crate::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RepositorySettings {
-    /// The most bytes that the versions of a tenant may have together, unless the tenant has a limit of its own.
+    /// The most bytes of all versions of a tenant, unless the tenant has a limit of its own.
     #[serde(alias = "tenant_octets")]
     pub tenant_bytes: ByteSize,
-    /// The most versions of a tenant, likewise.
+    /// The most versions of a tenant, unless the tenant has a limit of its own.
     pub tenant_versions: u64,
     /// The most signing keys of a tenant.
     pub signing_keys_max: usize,
-    /// A folder with more functions for the catalogue: `catalogue.toml`, `CHECKSUMS` (as `sha256sum` writes it), and a folder for each function. Those
-    /// inside the program are offered without it.
+    /// A folder with further functions for the catalogue: `catalogue.toml`, `CHECKSUMS` (in the format of `sha256sum`), and a folder per function.
+    /// The built-in ones are offered without it.
     pub catalogue: Option<PathBuf>,
 }
 
 impl RepositorySettings {
-    /// Checks what the types alone cannot.
+    /// Checks what the types alone cannot ensure.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.tenant_versions == 0 || self.tenant_bytes.as_bytes() == 0 {
             return Err(Error::config(

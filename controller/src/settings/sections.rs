@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// What the processes of the network share.
+/// Files shared by the processes of the network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkSettings {
-    /// The file with the token by which agents and DNS servers are known; made if it does not exist.
+    /// The file with the network token, from which machines' own tokens are derived; created if it does not exist.
     pub token_file: PathBuf,
-    /// The file with the key that seals secrets, 64 hexadecimal digits; made if it does not exist.
+    /// The file with the key that seals secrets, 64 hexadecimal digits; created if it does not exist.
     pub key_file: PathBuf,
 }
 
@@ -27,28 +27,28 @@ impl Default for NetworkSettings {
     }
 }
 
-/// Letting machines in.
+/// Enrolment of machines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EnrolmentSettings {
-    /// How long a node's certificate counts; nodes renew it after two thirds.
+    /// The lifetime of a node's certificate; nodes renew it after two thirds.
     pub certificate_lifetime: DurationMs,
-    /// How long after its end a certificate may still be renewed by a node that was away.
+    /// How long after its expiry a node that was away may still renew its certificate.
     pub renew_grace: DurationMs,
-    /// How long the authority that signs certificates counts.
+    /// The lifetime of the authority that signs certificates.
     pub authority_lifetime: DurationMs,
-    /// How long a new authority is made known before it signs.
+    /// How long a new authority is announced before it signs.
     pub authority_settle: DurationMs,
     /// The longest life of a join token.
     pub token_ttl_max: DurationMs,
-    /// The most machines that one join token lets in.
+    /// The most machines that may join with one token.
     pub token_uses_max: u32,
-    /// The most join tokens that can be used at a time.
+    /// The most usable join tokens at a time.
     pub tokens_max: u64,
     /// The longest lease of a cluster's head.
     pub lease_max: DurationMs,
-    /// The certificate (PEM) of the authority that the API's own is from, if that is not one of the web's: join tokens name it by its SHA-256, and machines
-    /// that join believe nobody else. The API, or the proxy in front of it, shows it at the end of its chain. Read as the controller starts.
+    /// The certificate (PEM) of the authority that issued the API's own, if that is not a public one: join tokens contain its SHA-256, and machines
+    /// that join trust nobody else. The API, or the proxy in front of it, sends it at the end of its chain. Read when the controller starts.
     pub ca_file: Option<PathBuf>,
 }
 
@@ -74,7 +74,7 @@ impl Default for EnrolmentSettings {
 pub struct DatabaseSettings {
     /// `postgres://USER@HOST/NAME` or `sqlite:///PATH`.
     pub url: String,
-    /// The file with the password, if the database wants one.
+    /// The file with the password, if the database requires one.
     pub password_file: Option<PathBuf>,
     /// The most connections.
     pub max_connections: u32,
@@ -101,19 +101,20 @@ pub struct ArtifactSettings {
     pub local: PathBuf,
     /// The service; the folder is not used then.
     pub s3: Option<S3Settings>,
-    /// How long an artifact is kept that no version uses any more. Longer than any upload takes, and than clocks differ.
+    /// How long an artifact is kept after the last version that used it. It must exceed the time of any upload, and the clocks' differences.
     pub grace: DurationMs,
-    /// How often it is looked for such artifacts.
+    /// How often such artifacts are looked for.
     pub collect_interval: DurationMs,
-    /// Whether the machine code of components is kept beside them, for nodes with an engine like this controller's. It is two to five times as large.
+    /// Whether the machine code of components is kept beside them, for nodes with an engine like this controller's. It is two to five times their
+    /// size.
     pub compiled: bool,
-    /// The most bytes of machine code of single functions that are kept, so that components with the same engine of a language inside are not compiled as
-    /// a whole; as much again lies in the folder of uploads. 0 keeps none.
+    /// The most bytes of machine code of single functions kept in the compile cache, so that components that embed the same language engine are not
+    /// compiled as a whole; as much again is used in the folder of uploads. 0 turns the cache off.
     pub compile_cache: ByteSize,
 }
 
 impl ArtifactSettings {
-    /// Checks what the types alone cannot.
+    /// Checks what the types alone cannot ensure.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.grace.as_millis() < 60_000 || self.collect_interval.as_millis() < 1000 {
             return Err(Error::config(
@@ -146,10 +147,10 @@ pub struct S3Settings {
     /// The region; most services other than Amazon's ignore it.
     #[serde(default = "default_region")]
     pub region: String,
-    /// Where the service is, such as `https://minio.example.org:9000`; Amazon's own if absent.
+    /// The service's URL, such as `https://minio.example.org:9000`; Amazon's own if absent.
     #[serde(default)]
     pub endpoint: Option<String>,
-    /// What object names begin with.
+    /// The prefix of object names.
     #[serde(default)]
     pub prefix: String,
     /// The file with the access key id.
@@ -173,7 +174,7 @@ pub struct BrokerSettings {
     pub url: String,
     /// The file with the password.
     pub password_file: Option<PathBuf>,
-    /// What the names of exchanges and queues begin with.
+    /// The prefix of the names of exchanges and queues.
     pub namespace: String,
 }
 
@@ -193,33 +194,33 @@ impl Default for BrokerSettings {
 pub struct AccountSettings {
     /// The first user's name.
     pub admin: String,
-    /// Where the first user's password is written at the first start; a password that stands there already is used.
+    /// The file to which the first user's password is written at the first start; if it exists, its password is used.
     pub initial_password_file: Option<PathBuf>,
     /// How long a session of the command line lasts.
     pub token_lifetime: DurationMs,
     /// How long a session of the console lasts.
     pub console_lifetime: DurationMs,
-    /// How long a session of the console may be left alone.
+    /// How long a session of the console may be idle.
     pub console_idle: DurationMs,
     /// The most sessions of one user; the least recently used make room.
     pub tokens_per_user: u32,
-    /// The longest life of an API token.
+    /// The longest lifetime of an API token.
     pub api_token_ttl_max: DurationMs,
-    /// The most API tokens of one user that count at the same time.
+    /// The most valid API tokens of one user.
     pub api_tokens_per_user: u64,
-    /// The longest life of an invitation.
+    /// The longest lifetime of an invitation.
     pub invitation_ttl_max: DurationMs,
-    /// The least characters of a password.
+    /// The least number of characters of a password.
     pub password_min: usize,
-    /// Unknown tokens from one address, within `login_window`, before the next one must wait.
+    /// The number of unknown tokens from one address, within `login_window`, after which the next one must wait.
     pub token_attempts: u32,
-    /// Failed logins of one user or from one address, within `login_window`, before the next one must wait.
+    /// The number of failed logins of one user or from one address, within `login_window`, after which the next one must wait.
     pub login_attempts: u32,
-    /// For how long failures count.
+    /// How long failures count.
     pub login_window: DurationMs,
-    /// Users and addresses whose failures are remembered.
+    /// The most users and addresses whose failures are remembered.
     pub login_tracked: usize,
-    /// Passwords that are checked at the same time (19 MiB of memory each).
+    /// The most passwords checked at the same time (19 MiB of memory each).
     pub login_parallel: usize,
 }
 
@@ -245,25 +246,25 @@ impl Default for AccountSettings {
     }
 }
 
-/// Uploading.
+/// Uploads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UploadSettings {
     /// The largest component.
     pub limit: ByteSize,
-    /// The largest image archive. Nodes take one up to their `cache.artifact_limit`.
+    /// The largest image archive. Nodes accept up to their `cache.artifact_limit`.
     pub image_limit: ByteSize,
-    /// What an image archive and its layers may unfold to together.
+    /// The most bytes that an image archive and its layers may unpack to, together.
     pub image_unfolded: ByteSize,
-    /// Where uploads lie while they are checked; the system's temporary folder if absent.
+    /// The folder of uploads that are being checked; the system's temporary folder if absent.
     pub folder: Option<PathBuf>,
-    /// Uploads at the same time; one more is asked to come again.
+    /// The most concurrent uploads; further ones are asked to retry.
     pub parallel: usize,
     /// How long the client may be silent while it sends.
     pub idle_timeout: DurationMs,
-    /// Memory of the compiling process.
+    /// The memory limit of the compiling process.
     pub compile_memory: ByteSize,
-    /// Time of the compiling process.
+    /// The time limit of the compiling process.
     pub compile_time: DurationMs,
     /// The largest of all other request bodies.
     pub body_limit: ByteSize,
@@ -285,23 +286,23 @@ impl Default for UploadSettings {
     }
 }
 
-/// Where clients are.
+/// Locations of clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GeoSettings {
-    /// Client prefixes and where they are.
+    /// Client prefixes with their locations.
     pub locations: Vec<ClientLocation>,
     /// A database in MaxMind's format with `location.latitude` and `location.longitude` (City or larger), for all other clients.
     pub database: Option<PathBuf>,
-    /// Measured round trips that are kept.
+    /// The most round-trip times to clients that are kept.
     pub rtt_entries: usize,
-    /// Measured links between clusters that are kept.
+    /// The most round-trip times between clusters that are kept.
     pub link_entries: usize,
-    /// The weight of a new measurement.
+    /// The weight of a new measurement in the mean.
     pub rtt_weight: f64,
-    /// The share by which a smoothed round trip must change before DNS servers are told.
+    /// The share by which a smoothed round-trip time must change before DNS servers are told.
     pub rtt_change: f64,
-    /// DNS servers are told of round trips no more often than this.
+    /// The shortest interval at which DNS servers are told round-trip times.
     pub rtt_interval: DurationMs,
 }
 
@@ -319,7 +320,7 @@ impl Default for GeoSettings {
     }
 }
 
-/// Where the clients of a prefix are.
+/// The location of the clients of a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientLocation {
@@ -342,19 +343,19 @@ impl ClientLocation {
     }
 }
 
-/// What controllers send each other through the broker.
+/// Messages between controllers through the broker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DispatchSettings {
-    /// How often the outbox is looked at when nothing woke the publisher.
+    /// How often the outbox is checked when nothing woke the publisher.
     pub interval: DurationMs,
-    /// Messages read from the outbox at a time.
+    /// The most messages read from the outbox at a time.
     pub batch: u32,
     /// How long the broker may take to confirm a message.
     pub confirm_timeout: DurationMs,
     /// The longest pause after a failure.
     pub backoff: DurationMs,
-    /// Messages that are taken from the broker before they are dealt with.
+    /// The most messages taken from the broker before they are handled.
     pub prefetch: u16,
 }
 
@@ -374,19 +375,19 @@ impl Default for DispatchSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FunctionLogSettings {
-    /// The most lines asked of each node.
+    /// The most past lines requested from each node.
     pub tail: u32,
-    /// The longest line passed on.
+    /// The longest line that is passed on.
     pub line: ByteSize,
-    /// Lines that wait for a slow reader, over all nodes; beyond it the nodes wait.
+    /// The most lines that wait for a slow reader, over all nodes; beyond it the nodes wait.
     pub buffer: usize,
-    /// Readers at the same time.
+    /// The most concurrent readers.
     pub readers: usize,
     /// How long a node may take to answer.
     pub node_timeout: DurationMs,
-    /// Searches for single calls at the same time.
+    /// The most concurrent searches for single calls.
     pub searches: usize,
-    /// How long a node may look for calls.
+    /// How long a node may search for calls.
     pub search_timeout: DurationMs,
 }
 
@@ -410,9 +411,9 @@ impl Default for FunctionLogSettings {
 pub struct BillingSettings {
     /// The currency of all prices and bills, by its three letters. It cannot be changed once there is a price list.
     pub currency: Currency,
-    /// How often months are closed, statements issued and budgets looked at.
+    /// How often months are closed, statements issued and budgets checked.
     pub interval: DurationMs,
-    /// How long after its end a month is closed: usage that comes later stands on a later statement.
+    /// How long after its end a month is closed; usage that arrives later is on a later statement.
     pub close_after: DurationMs,
     /// The most price lists.
     pub price_lists_max: u32,
@@ -421,7 +422,7 @@ pub struct BillingSettings {
 }
 
 impl BillingSettings {
-    /// Checks what the types alone cannot.
+    /// Checks what the types alone cannot ensure.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.interval.as_millis() < 10 || self.close_after.as_millis() < 3_600_000 {
             return Err(Error::config(
@@ -449,15 +450,15 @@ impl Default for BillingSettings {
     }
 }
 
-/// Usage that nodes report.
+/// Usage reports of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UsageSettings {
     /// The largest batch.
     pub body_limit: ByteSize,
-    /// How long a batch is remembered, so that it is not counted again; the newest of each node for longer, until another one comes.
+    /// How long a batch is remembered, so that it is not counted twice; the newest of each node stays until another one comes.
     pub remember: DurationMs,
-    /// How long sums by hour are kept, and records of calls from nodes of the revision before. Sums by day stay.
+    /// How long hourly sums are kept, and records of calls from nodes of the release before. Daily sums stay.
     pub keep: DurationMs,
 }
 
@@ -471,13 +472,13 @@ impl Default for UsageSettings {
     }
 }
 
-/// Several controllers on one database.
+/// Coordination of several controllers on one database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SingletonSettings {
-    /// How long another controller waits before it takes over from one that has died. One that stops hands over at once.
+    /// How long another controller waits before it takes over the work of one that has died. One that stops hands over at once.
     pub lease: DurationMs,
-    /// How long a controller that stops goes on serving while `/readyz` fails: longer than a load balancer takes to notice.
+    /// How long a stopping controller continues to serve while `/readyz` fails: longer than a load balancer takes to notice.
     pub linger: DurationMs,
 }
 

@@ -18,7 +18,7 @@ fn the_sample_file_is_valid_and_explains_every_key() {
     ));
     let settings: Settings = fdn_service::config::load(Some(path), &[]).expect("valid");
     settings.check().expect("sensible");
-    // A line that sets a key, or would if it were uncommented, follows a comment in words.
+    // A line that sets a key, or would if it were uncommented, must follow a comment in words.
     let mut explained = false;
     for line in sample().lines() {
         let text = line.trim_start_matches("# ");
@@ -165,7 +165,7 @@ fn an_identity_provider_is_asked_over_tls_only() {
     }
 }
 
-/// The lines of the sample that are commented out are a section that works.
+/// The section that is commented out in the sample is valid.
 #[test]
 fn the_identity_provider_of_the_sample_file_is_valid() {
     let text = sample();

@@ -1,4 +1,4 @@
-//! API tokens: what users make for their tools.
+//! API tokens, which users create for their tools.
 
 use fdn_core::account::ApiTokenInfo;
 use fdn_core::{ApiTokenId, Timestamp, UserName};
@@ -9,10 +9,10 @@ use super::StoreError;
 use super::row::{json, number, parsed, parsed_or_none, stored, time_or_none, to_json};
 use super::session::{Holder, holder};
 
-/// A token as it is kept.
+/// A stored token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiTokenRow {
-    /// What may be shown.
+    /// The part that may be shown.
     pub info: ApiTokenInfo,
     /// The SHA-256 of its secret.
     pub hash: String,
@@ -35,7 +35,7 @@ fn api_token(row: &AnyRow) -> Result<ApiTokenRow, StoreError> {
     })
 }
 
-/// Keeps a new token.
+/// Inserts a new token.
 ///
 /// # Errors
 /// When the database fails.
@@ -61,7 +61,7 @@ pub async fn api_token_insert(
     Ok(())
 }
 
-/// The token of this id and its user.
+/// The token with this id, and its user.
 ///
 /// # Errors
 /// When the database fails.
@@ -80,7 +80,7 @@ pub async fn api_token_find(
         .transpose()
 }
 
-/// A user's tokens by id, newest first, beginning after `after` (empty: at the newest), at most `limit`.
+/// A user's tokens by id, newest first, beginning after `after` (if empty, with the newest), at most `limit`.
 ///
 /// # Errors
 /// When the database fails.
@@ -102,7 +102,7 @@ pub async fn api_token_list(
     rows.iter().map(api_token).collect()
 }
 
-/// How many tokens of a user still count.
+/// The number of a user's tokens that are neither expired nor revoked.
 ///
 /// # Errors
 /// When the database fails.
@@ -121,7 +121,7 @@ pub async fn api_token_count(
     number(&row, "n")
 }
 
-/// Notes that a token was seen.
+/// Records the last use of a token.
 ///
 /// # Errors
 /// When the database fails.
@@ -138,7 +138,7 @@ pub async fn api_token_touch(
     Ok(())
 }
 
-/// Takes back one token of a user, or all of them; how many.
+/// Revokes one token of a user, or all of them if `id` is `None`; returns how many were revoked.
 ///
 /// # Errors
 /// When the database fails.
@@ -159,7 +159,7 @@ pub async fn api_token_revoke(
     Ok(done.rows_affected())
 }
 
-/// Forgets tokens that ended, by time or by hand, before `before`.
+/// Deletes tokens that expired or were revoked before `before`.
 ///
 /// # Errors
 /// When the database fails.

@@ -21,15 +21,15 @@ use super::row::{
 /// One app.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AppRow {
-    /// The app.
+    /// The app's name.
     pub name: AppName,
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: TenantId,
     /// Its host name.
     pub host: HostName,
     /// The DAG it runs.
     pub workflow: Workflow,
-    /// The current version's definition, if the app is a workflow.
+    /// The definition of the current version, if the app is a workflow.
     pub definition: Option<Definition>,
     /// The current version of its function, or of the workflow.
     pub version: VersionNumber,
@@ -37,24 +37,24 @@ pub struct AppRow {
     pub previous: Option<VersionNumber>,
     /// The clusters that its plans use.
     pub primaries: BTreeSet<ClusterId>,
-    /// The revision of what nodes are told.
+    /// The revision of its desired state for nodes.
     pub revision: Revision,
-    /// The revision of what DNS is told.
+    /// The revision of its bindings for DNS servers.
     pub bindings_revision: Revision,
     /// When the current version was made current.
     pub deployed_at: Timestamp,
-    /// For how long resolvers keep the answers for its name; the network's time if absent.
+    /// How long resolvers cache the answers for its name; the network's default if `None`.
     pub ttl: Option<DurationMs>,
     /// The clusters that hold it.
     pub holders: Holders,
-    /// Those of them that DNS sends clients to.
+    /// The holders that DNS answers with.
     pub answering: Holders,
     /// The forms that clusters serve its stages in, of functions that have several.
     pub forms: FormChoices,
 }
 
 impl AppRow {
-    /// The time to live of DNS answers in seconds, where `otherwise` is the network's.
+    /// The TTL of DNS answers in seconds; `otherwise`, the network's default, if the app has none of its own.
     #[must_use]
     pub fn ttl_s(&self, otherwise: u32) -> u32 {
         let own = self.ttl.map(|ttl| ttl.as_millis() / 1000);
@@ -63,7 +63,7 @@ impl AppRow {
     }
 }
 
-/// Apps with the definitions of those that are workflows.
+/// Selects apps, with the definitions of those that are workflows.
 const APPS: &str = "SELECT a.name, a.tenant, a.host, a.workflow, a.version, a.previous_version, a.primaries, a.revision, a.bindings_revision, \
     a.deployed_at, a.ttl_ms, a.holders, a.answering, a.forms, w.definition FROM apps a \
     LEFT JOIN workflow_versions w ON w.tenant = a.tenant AND w.app = a.name AND w.number = a.version";
@@ -88,7 +88,7 @@ fn app_row(row: &AnyRow) -> Result<AppRow, StoreError> {
     })
 }
 
-/// The app of this name.
+/// The app with this name.
 ///
 /// # Errors
 /// When the database fails.
@@ -116,7 +116,7 @@ pub async fn app_list(connection: &mut AnyConnection) -> Result<Vec<AppRow>, Sto
     rows.iter().map(app_row).collect()
 }
 
-/// The apps of which nodes or DNS servers are told something newer than `after`, by name.
+/// The apps whose desired state or bindings are newer than `after`, by name.
 ///
 /// # Errors
 /// When the database fails.
@@ -159,18 +159,18 @@ pub async fn app_list_of(
     rows.iter().map(app_row).collect()
 }
 
-/// Which apps a caller sees.
+/// Which apps to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppFilter {
-    /// Those of this tenant; of all if absent.
+    /// Apps of this tenant; of all tenants if `None`.
     pub tenant: Option<TenantId>,
-    /// Those of the tenants that this user is a member of; of all if absent.
+    /// Apps of the tenants that this user is a member of; of all tenants if `None`.
     pub member: Option<String>,
-    /// Those with these labels: on the current version, or on the function where the version has no label of the key.
+    /// Apps with these labels, on the current version, or on the function if the version has no label with the key.
     pub labels: LabelSelector,
 }
 
-/// The condition on labels. Each of the selector's binds two values from `$first` on: the key, and the value or nothing.
+/// The SQL condition on labels. Each condition of the selector binds two parameters, numbered from `$first`: the key, and the value or an empty text.
 fn labelled(selector: &LabelSelector, first: usize) -> String {
     let conditions = selector.conditions().iter().enumerate();
     let text = conditions.map(|(n, condition)| {
@@ -185,7 +185,7 @@ fn labelled(selector: &LabelSelector, first: usize) -> String {
     text.collect()
 }
 
-/// Apps by name, beginning after `after`, at most `limit`.
+/// A page of apps by name, beginning after `after`, at most `limit`.
 ///
 /// # Errors
 /// When the database fails.
@@ -215,7 +215,7 @@ pub async fn app_page(
     rows.iter().map(app_row).collect()
 }
 
-/// Writes an app, new or not. Its tenant never changes.
+/// Inserts or updates an app. Its tenant never changes.
 ///
 /// # Errors
 /// When the database fails.
@@ -254,10 +254,10 @@ fn listed(holders: &Holders, column: &'static str) -> Result<Option<String>, Sto
     named.map(|named| to_json(named, column)).transpose()
 }
 
-/// What stands for every cluster.
+/// The text that stands for every cluster.
 const EVERYWHERE: &str = "*";
 
-/// Notes the clusters that are told of an app.
+/// Records the clusters that hold an app, so that they can be told of its deletion.
 async fn app_told_note(connection: &mut AnyConnection, app: &AppRow) -> Result<(), StoreError> {
     let named = app.holders.named();
     let named = named.map(|named| named.iter().map(ClusterId::as_str).collect());
@@ -277,20 +277,20 @@ async fn app_told_note(connection: &mut AnyConnection, app: &AppRow) -> Result<(
 /// The clusters that were ever told of an app.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
-    /// All.
+    /// Whether all clusters were.
     pub everywhere: bool,
-    /// These.
+    /// The clusters, apart from `everywhere`.
     pub clusters: BTreeSet<ClusterId>,
 }
 
 impl Told {
-    /// Whether `cluster` was.
+    /// Whether `cluster` was told.
     #[must_use]
     pub fn has(&self, cluster: &ClusterId) -> bool {
         self.everywhere || self.clusters.contains(cluster)
     }
 
-    /// Adds who is told now.
+    /// Adds the present holders.
     pub fn add(&mut self, holders: &Holders) {
         match holders.named() {
             None => self.everywhere = true,
@@ -299,7 +299,7 @@ impl Told {
     }
 }
 
-/// Which clusters were ever told of which apps; without the apps of which nothing is newer than `after`.
+/// By app, the clusters that were ever told of it; without existing apps whose revision is at most `after`.
 ///
 /// # Errors
 /// When the database fails.
@@ -327,8 +327,8 @@ pub async fn app_told_list(
     Ok(all)
 }
 
-/// The apps that a cluster was ever told of and that have this artifact in any version of theirs or of their stages, by name, with the revisions of what
-/// nodes are told of them; at most `limit`.
+/// The apps that a cluster was ever told of and that use this artifact in any version of their own or of their stages: names, in order, and
+/// revisions for nodes; at most `limit`.
 ///
 /// # Errors
 /// When the database fails.
@@ -356,7 +356,7 @@ pub async fn app_list_with_digest(
     rows.iter().map(one).collect()
 }
 
-/// Forgets a version as the one that was current before.
+/// Clears the previous version of an app if it is `version`.
 ///
 /// # Errors
 /// When the database fails.

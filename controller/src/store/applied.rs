@@ -1,4 +1,4 @@
-//! What was applied together from declared files, by tenant and name.
+//! Sets of resources that were applied together from files, by tenant and name.
 
 use fdn_core::applied::{AppliedSet, SetName};
 use fdn_core::{TenantId, Timestamp};
@@ -7,7 +7,7 @@ use sqlx::{AnyConnection, Row};
 use super::StoreError;
 use super::row::{json, number, stored, to_json};
 
-/// A set as it is remembered; nothing if there is none of this name.
+/// The stored set of this name; `None` if there is none.
 ///
 /// # Errors
 /// When the database fails.
@@ -34,7 +34,7 @@ pub async fn applied_get(
     .transpose()
 }
 
-/// Remembers a set in place of what it was.
+/// Inserts a set, or replaces the stored one.
 ///
 /// # Errors
 /// When the database fails.
@@ -57,7 +57,7 @@ pub async fn applied_upsert(
     Ok(())
 }
 
-/// How many sets a tenant has.
+/// The number of sets of a tenant.
 ///
 /// # Errors
 /// When the database fails.

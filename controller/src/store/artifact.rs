@@ -1,13 +1,13 @@
-//! Artifacts in the artifact store: who is about to use them, and which are to be removed.
+//! Rows of the artifact store: which artifacts are claimed or in use, and which objects are to be removed.
 //!
-//! Object and row have no common transaction. What makes removing safe all the same:
+//! An object and its row cannot share a transaction. Removal is safe all the same:
 //!
-//! - Whoever stores an artifact *claims* it first ([`artifact_claim`]), which makes it young, writes the object under the name that the claim
-//!   says, and *uses* it ([`artifact_use`]) in the transaction that writes the version. If it was marked in between, the use fails, nothing
+//! - An upload *claims* an artifact first ([`artifact_claim`]), which renews its time of last use, writes the object under the name that the claim
+//!   returned, and *uses* it ([`artifact_use`]) in the transaction that writes the version. If it was marked in between, the use fails, nothing
 //!   is written, and the upload begins again.
-//! - The collector *marks* ([`artifact_mark`]) what is old and has no version, by moving the row to the trash in one transaction that locks the row
-//!   first and looks for versions after that. Use and mark lock the same row, so one of them sees the other.
-//! - A marked object's name is never given again. So it does not matter who removes it, how often, or how late.
+//! - The collector *marks* ([`artifact_mark`]) artifacts that are old and have no version, by moving the row to the trash in one transaction that
+//!   locks the row first and looks for versions after that. Use and mark lock the same row, so one of them sees the other.
+//! - A marked object's name is never used again. So it does not matter who removes the object, how often, or how late.
 
 use fdn_core::{Digest, FunctionName, TenantId, Timestamp, VersionNumber};
 use sqlx::any::AnyRow;
@@ -25,7 +25,7 @@ fn object(row: &AnyRow) -> Result<Object, StoreError> {
     })
 }
 
-/// Says that an artifact is about to be stored and used; the object to write. `fresh` becomes its name if there is none yet.
+/// Claims an artifact that is about to be stored and used; returns the object to write. `fresh` becomes its name if it has none yet.
 ///
 /// # Errors
 /// When the database fails.
@@ -51,7 +51,7 @@ pub async fn artifact_claim(
     object(&row)
 }
 
-/// Keeps what was claimed for the version that this transaction writes; `false` if it was marked since, so that it must be claimed again.
+/// Renews a claimed artifact for the version that this transaction writes; `false` if it was marked since, and must be claimed again.
 ///
 /// # Errors
 /// When the database fails.
@@ -72,7 +72,7 @@ pub async fn artifact_use(
     Ok(done.rows_affected() == 1)
 }
 
-/// Where an artifact is: an upload by a controller that knows nothing of objects has the name that all had then.
+/// The object of an artifact. An artifact without a row was uploaded by a controller of a release before objects had names: its name is empty.
 ///
 /// # Errors
 /// When the database fails.
@@ -91,7 +91,7 @@ pub async fn artifact_find(
     row.as_ref().map_or_else(|| Ok(of_before()), object)
 }
 
-/// Begins the grace time of a function's artifacts, or of one version's: they are about to go.
+/// Starts the grace period of a function's artifacts, or of one version's, because they are about to be deleted.
 ///
 /// # Errors
 /// When the database fails.
@@ -115,7 +115,7 @@ pub async fn artifact_release(
     Ok(())
 }
 
-/// Artifacts that nobody has touched since `before` and no version uses, the oldest first, at most `limit`.
+/// Artifacts not touched since `before` that no version uses, oldest first, at most `limit`.
 ///
 /// # Errors
 /// When the database fails.
@@ -136,7 +136,7 @@ pub async fn artifact_list_unused(
     rows.iter().map(|row| parsed(row, "digest")).collect()
 }
 
-/// Moves an artifact to the trash, if it still is untouched since `before` and no version uses it; whether it was. To be called in a transaction.
+/// Moves an artifact to the trash if it has not been touched since `before` and no version uses it; returns whether it did. Call it in a transaction.
 ///
 /// # Errors
 /// When the database fails.
@@ -146,7 +146,7 @@ pub async fn artifact_mark(
     before: Timestamp,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    // Locks the row, after whoever holds it: what follows sees what that one has written.
+    // Locks the row, after waiting for its present holder: the queries below see what that one wrote.
     let locked = sqlx::query(
         "UPDATE artifacts SET touched_at = touched_at WHERE digest = $1 AND touched_at <= $2",
     )
@@ -172,7 +172,7 @@ pub async fn artifact_mark(
     Ok(true)
 }
 
-/// Objects to remove, in their order, beginning after `after`, at most `limit`.
+/// A page of objects to remove, by digest and name, beginning after `after`, at most `limit`.
 ///
 /// # Errors
 /// When the database fails.
@@ -196,7 +196,7 @@ pub async fn trash_list(
     rows.iter().map(object).collect()
 }
 
-/// Forgets an object that was removed.
+/// Deletes the row of an object that was removed.
 ///
 /// # Errors
 /// When the database fails.
@@ -212,14 +212,14 @@ pub async fn trash_delete(
     Ok(())
 }
 
-/// Artifacts kept and objects that wait to be removed.
+/// Counts of stored artifacts and of objects to be removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArtifactCounts {
-    /// Artifacts that are kept.
+    /// The number of artifacts.
     pub kept: u64,
-    /// Their bytes.
+    /// Their total size in bytes.
     pub bytes: u64,
-    /// Objects to remove.
+    /// The number of objects to remove.
     pub trash: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the plans ask of the clusters, as it was counted last.
+//! The load and memory need that the plans put on each cluster, as last computed.
 
 use fdn_core::{ClusterId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -7,22 +7,22 @@ use sqlx::AnyConnection;
 use super::StoreError;
 use super::row::{json, stored, to_json};
 
-/// What is asked of one cluster.
+/// The load and memory need of one cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AskedRow {
-    /// Which.
+    /// The cluster.
     pub cluster: ClusterId,
     /// Runs per second.
     pub runs: f64,
-    /// Slots that are busy on average.
+    /// The mean number of busy slots (erlangs).
     pub erlangs: f64,
-    /// Memory of its nodes, in MiB.
+    /// Memory needed on its nodes, in MiB.
     pub memory_mib: f64,
-    /// Memory of their GPU devices, in MiB.
+    /// Memory needed on their GPU devices, in MiB.
     pub gpu_memory_mib: f64,
 }
 
-/// What was kept last; nothing before the first time.
+/// The rows stored last; empty before the first time.
 ///
 /// # Errors
 /// When the database fails.
@@ -34,7 +34,7 @@ pub async fn asked_get(connection: &mut AnyConnection) -> Result<Vec<AskedRow>, 
     Ok(read.unwrap_or_default())
 }
 
-/// Keeps what is asked now.
+/// Replaces the stored rows.
 ///
 /// # Errors
 /// When the database fails.

@@ -1,4 +1,4 @@
-//! The log of who changed what. Rows are only ever added: triggers refuse anything else (see [`super::dialect`]).
+//! The audit log. Rows are only ever added: triggers refuse anything else (see [`super::dialect`]).
 
 use fdn_core::account::AuditRecord;
 use fdn_core::{TenantId, Timestamp};
@@ -10,18 +10,18 @@ use super::idempotency::idempotency_done;
 use super::row::{number, parsed_or_none, stored};
 use crate::app::actor::Actor;
 
-/// One change.
+/// One audited change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
-    /// Who, by what, from where.
+    /// Who made the change, with which token and from which address.
     pub actor: Actor,
-    /// In which tenant, if in one.
+    /// The tenant, if the change is within one.
     pub tenant: Option<TenantId>,
-    /// What: `deploy`, `rollback`, `delete`, `login`, `node.enrol` and so on.
+    /// The action: `deploy`, `rollback`, `delete`, `login`, `node.enrol` and so on.
     pub action: &'static str,
-    /// To what.
+    /// The object of the action.
     pub subject: String,
     /// The state before, as JSON. Never a secret.
     pub before: Option<String>,
@@ -29,7 +29,7 @@ pub struct AuditEntry {
     pub after: Option<String>,
 }
 
-/// Adds an entry. A request with an idempotency key counts as carried out from then on.
+/// Adds an entry. If the request has an idempotency key, it counts as carried out from then on.
 ///
 /// # Errors
 /// When the database fails.
@@ -61,24 +61,24 @@ pub async fn audit_insert(
     }
 }
 
-/// Which entries are wanted. What is empty or absent does not matter.
+/// Which entries to list. Empty and absent fields do not filter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
-    /// Of this tenant.
+    /// Entries of this tenant.
     pub tenant: Option<TenantId>,
-    /// Of tenants that this user owns.
+    /// Entries of tenants that this user owns.
     pub owner: Option<String>,
-    /// By this actor.
+    /// Entries by this actor.
     pub actor: String,
-    /// Of this action.
+    /// Entries of this action.
     pub action: String,
-    /// On this subject.
+    /// Entries on this subject.
     pub subject: String,
-    /// At this time or later.
+    /// Entries at this time or later.
     pub since: Option<Timestamp>,
-    /// Before this time.
+    /// Entries before this time.
     pub until: Option<Timestamp>,
-    /// Older than the entry of this time and id.
+    /// Entries older than the one with this time and id.
     pub before: Option<(Timestamp, String)>,
 }
 
@@ -103,7 +103,7 @@ fn record(row: &AnyRow) -> Result<AuditRecord, StoreError> {
     })
 }
 
-/// Entries, newest first, at most `limit`.
+/// Entries that match `filter`, newest first, at most `limit`.
 ///
 /// # Errors
 /// When the database fails.

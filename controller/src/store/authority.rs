@@ -1,4 +1,4 @@
-//! The authorities that sign nodes' certificates.
+//! The certificate authorities that sign nodes' certificates.
 
 use fdn_core::Timestamp;
 use fdn_core::message::Sealed;
@@ -7,18 +7,18 @@ use sqlx::{AnyConnection, Row};
 use super::StoreError;
 use super::row::{number, stored};
 
-/// An authority as it is kept.
+/// A stored authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorityRow {
-    /// Its id, to which the sealed key is bound.
+    /// Its id; the sealed key is bound to it.
     pub id: String,
     /// Its certificate (PEM).
     pub certificate: String,
-    /// Its key (PEM), sealed with the network key.
+    /// Its private key (PEM), sealed with the network key.
     pub sealed_key: Sealed,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// When it ends.
+    /// When it expires.
     pub expires_at: Timestamp,
 }
 
@@ -47,7 +47,7 @@ pub async fn authority_list(
         .collect()
 }
 
-/// Keeps a new authority.
+/// Inserts a new authority.
 ///
 /// # Errors
 /// When the database fails.
@@ -68,7 +68,7 @@ pub async fn authority_insert(
     Ok(())
 }
 
-/// Forgets authorities that ended before `now`.
+/// Deletes authorities that expired before `now`.
 ///
 /// # Errors
 /// When the database fails.

@@ -1,4 +1,4 @@
-//! Bindings: which cluster DNS answers with, for an app and a client prefix.
+//! Bindings: which cluster DNS answers with, by app and client prefix.
 
 use fdn_core::{AppName, ClientPrefix, ClusterId, Revision};
 use sqlx::any::AnyRow;
@@ -12,17 +12,17 @@ use super::row::{number, parsed, stored};
 pub struct BindingRow {
     /// The app.
     pub app: AppName,
-    /// The clients.
+    /// The clients' prefix.
     pub prefix: ClientPrefix,
-    /// Where they are sent.
+    /// The cluster they are sent to.
     pub cluster: ClusterId,
-    /// The group that was planned for.
+    /// The client group that was planned.
     pub group: String,
     /// The revision at which they were first sent there.
     pub revision: Revision,
 }
 
-/// The columns that a row is made of, and what else a query says.
+/// A query for all columns of a binding, with the rest of the statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -42,7 +42,7 @@ pub(super) fn binding_row(row: &AnyRow) -> Result<BindingRow, StoreError> {
     })
 }
 
-/// The bindings of an app, by the text of their prefix.
+/// The bindings of an app, by their prefix as text.
 ///
 /// # Errors
 /// When the database fails.
@@ -57,7 +57,7 @@ pub async fn binding_list(
     rows.iter().map(binding_row).collect()
 }
 
-/// All bindings, by app and the text of their prefix.
+/// All bindings, by app and their prefix as text.
 ///
 /// # Errors
 /// When the database fails.
@@ -70,7 +70,7 @@ pub async fn binding_list_all(
     rows.iter().map(binding_row).collect()
 }
 
-/// Writes a binding over the one of the same app and prefix.
+/// Inserts a binding, or replaces the one of the same app and prefix.
 ///
 /// # Errors
 /// When the database fails.

@@ -1,4 +1,4 @@
-//! Regions and clusters: those that operators made, and those that are there because nodes say so.
+//! Regions and clusters, whether created by operators or reported by nodes.
 
 use fdn_core::{ClusterId, GeoPoint, RegionName, Timestamp};
 use sqlx::any::AnyRow;
@@ -10,13 +10,13 @@ use super::row::{parsed, stored};
 /// One cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterRow {
-    /// The cluster.
+    /// The cluster's name.
     pub id: ClusterId,
     /// Its region.
     pub region: RegionName,
-    /// Where it is.
+    /// Its location.
     pub location: GeoPoint,
-    /// Who made it; nobody if it is there because its nodes say so. What somebody made, reports do not change.
+    /// The user who created it; `None` if only its nodes reported it. Reports do not change clusters that a user created.
     pub created_by: Option<String>,
 }
 
@@ -45,7 +45,7 @@ pub async fn cluster_list(connection: &mut AnyConnection) -> Result<Vec<ClusterR
     rows.iter().map(cluster).collect()
 }
 
-/// The cluster of this name.
+/// The cluster with this name.
 ///
 /// # Errors
 /// When the database fails.
@@ -60,7 +60,7 @@ pub async fn cluster_get(
     row.as_ref().map(cluster).transpose()
 }
 
-/// Writes what a node says of its cluster and region. Clusters that somebody made stay as they are.
+/// Writes the cluster and region that a node reports. Clusters that a user created stay as they are.
 ///
 /// # Errors
 /// When the database fails.
@@ -85,7 +85,7 @@ pub async fn cluster_observe(
     Ok(())
 }
 
-/// Makes a cluster that stays, or makes one that nodes told of stay; `false` if somebody had made it before.
+/// Creates a cluster, or makes one that nodes reported permanent; `false` if a user had created it before.
 ///
 /// # Errors
 /// When the database fails.
@@ -110,7 +110,7 @@ pub async fn cluster_create(
     Ok(done.rows_affected() == 1)
 }
 
-/// Forgets the clusters that have no node and that nobody made.
+/// Deletes the clusters that have no node and that no user created.
 ///
 /// # Errors
 /// When the database fails.
@@ -123,7 +123,7 @@ pub async fn cluster_forget_empty(connection: &mut AnyConnection) -> Result<(), 
     Ok(())
 }
 
-/// Makes a region unless it is there.
+/// Inserts a region unless it exists.
 ///
 /// # Errors
 /// When the database fails.
@@ -145,7 +145,7 @@ pub async fn region_insert(
     Ok(())
 }
 
-/// Where a region is, if it is known.
+/// The location of a region; `None` if it is unknown.
 ///
 /// # Errors
 /// When the database fails.

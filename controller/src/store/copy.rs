@@ -1,7 +1,7 @@
-//! The whole store as rows, for backups: which tables there are, their rows in a form that both databases read, and back.
+//! The whole store as rows, for backups: lists the tables, and reads and writes their rows in a form that both databases understand.
 //!
-//! Tables are not listed here but asked of the database, so that a new one cannot be forgotten, and come in an order in which every row stands
-//! after those that it refers to. Nothing in the schema counts by itself (no identity columns, no sequences), so rows are all there is.
+//! Tables are not listed here but read from the database's catalogue, so that a new one cannot be forgotten, and are ordered so that every row comes
+//! after those that it refers to. The schema has no counters of its own (no identity columns, no sequences), so the rows are complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,23 +18,25 @@ use super::dialect::Dialect;
 use super::row::{number, parsed};
 use crate::artifacts::{JobObject, Object};
 
-/// Where migrations that were applied are noted.
+/// The table of applied migrations.
 const MIGRATIONS: &str = "_sqlx_migrations";
 
-/// Most values of one statement; the databases take some more.
+/// The maximum number of values of one statement; the databases accept somewhat more.
 const VALUES_MAX: usize = 4000;
 
-/// What a restored store adds to its revision at least: machines that go on heard of later revisions than the backup knows, and ignore what is older.
-/// The time in milliseconds since 1970 is more than any revision, so that a second restore does not give numbers of the first again.
+/// The least increase of the revision in a restored store: machines that kept running have seen revisions later than the backup, and ignore older
+/// ones.
+/// The revision also becomes at least the time in milliseconds since 1970, which exceeds every revision, so a second restore does not reuse numbers
+/// of the first.
 const LEAP: i64 = 1_000_000;
 
-/// What a column holds.
+/// The type of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Whole numbers of 64 bits.
+    /// 64-bit integers.
     Integer,
-    /// Numbers of double precision, as text: so none loses a bit.
+    /// Double-precision numbers, written as text, so that no bit is lost.
     Real,
     /// Text.
     Text,
@@ -56,7 +58,7 @@ impl Kind {
 pub struct Column {
     /// Its name.
     pub name: String,
-    /// What it holds.
+    /// The type of its values.
     pub kind: Kind,
 }
 
@@ -70,15 +72,16 @@ pub struct Table {
 }
 
 impl Table {
-    /// How many rows one statement may write.
+    /// The maximum number of rows in one statement.
     #[must_use]
     pub fn rows_max(&self) -> usize {
         (VALUES_MAX / self.columns.len().max(1)).max(1)
     }
 }
 
-/// Which rows of a table a backup takes; `None` for none. The outbox would tell machines what is long past, the trash names objects that are not
-/// in the backup, a turn or lease belongs to a process that is not there any more. Of artifacts it takes those that a version uses.
+/// The SQL condition on the rows of a table that a backup takes; `None` for no rows. The outbox holds messages long out of date, the trash names
+/// objects that are not in the backup, and a singleton's lease belongs to a process that no longer exists. Of artifacts it takes those that a
+/// version uses.
 fn taken(table: &str) -> Option<&'static str> {
     match table {
         "outbox" | "artifact_trash" | "singletons" => None,
@@ -90,7 +93,7 @@ fn taken(table: &str) -> Option<&'static str> {
     }
 }
 
-/// Rows that a new schema holds by itself.
+/// The SQL condition on rows that a new schema contains.
 fn seeds(table: &str) -> Option<&'static str> {
     match table {
         "counters" => Some("name IN ('revision', 'enrolments')"),
@@ -100,8 +103,7 @@ fn seeds(table: &str) -> Option<&'static str> {
     }
 }
 
-/// What a restored store holds otherwise than the backup: nobody has a lease, and revisions go on far above those of before. A head's row stays,
-/// since its epoch must grow.
+/// Statements that reset a restored store: they end all leases. The rows of head leases stay, since their epochs must grow.
 const SETTLED: [(&str, &str); 4] = [
     ("head_leases", "UPDATE head_leases SET expires_at = 0"),
     (
@@ -123,7 +125,7 @@ fn is_postgres(connection: &AnyConnection) -> bool {
     connection.backend_name() == Dialect::Postgres.name()
 }
 
-/// Takes the limits of ordinary queries from the transaction: these may take long.
+/// Lifts the timeouts of ordinary queries for this transaction, since a backup may take long.
 ///
 /// # Errors
 /// When the database fails.
@@ -138,7 +140,7 @@ pub async fn unhurried(connection: &mut AnyConnection) -> Result<(), StoreError>
     Ok(())
 }
 
-/// All tables with their columns, in the order of names, and which refer to which.
+/// All columns, by table name and position, and the foreign keys as pairs of child and parent table.
 async fn described(
     connection: &mut AnyConnection,
 ) -> Result<(Vec<AnyRow>, Vec<AnyRow>), StoreError> {
@@ -166,7 +168,7 @@ async fn described(
     Ok((columns, references))
 }
 
-/// The last migration that was applied; `None` where there is no schema.
+/// The last applied migration; `None` if there is no schema.
 ///
 /// # Errors
 /// When the database fails.
@@ -185,10 +187,10 @@ pub async fn schema_version(connection: &mut AnyConnection) -> Result<Option<i64
     Ok(row.try_get("version")?)
 }
 
-/// All tables, those that others refer to first.
+/// All tables, referenced tables first.
 ///
 /// # Errors
-/// When the database fails or holds what cannot be copied.
+/// When the database fails, a column's type cannot be copied, or tables refer to each other in a circle.
 pub async fn table_list(connection: &mut AnyConnection) -> Result<Vec<Table>, StoreError> {
     let (columns, references) = described(connection).await?;
     let mut tables: BTreeMap<String, Vec<Column>> = BTreeMap::new();
@@ -214,7 +216,7 @@ pub async fn table_list(connection: &mut AnyConnection) -> Result<Vec<Table>, St
     ordered(tables, &parents)
 }
 
-/// Tables in an order in which each stands after those that it refers to. `parents` holds the name of a table and of one that it refers to.
+/// Sorts tables so that each comes after those that it refers to. `parents` holds pairs of a table and a table that it refers to.
 fn ordered(
     mut tables: BTreeMap<String, Vec<Column>>,
     parents: &BTreeSet<(String, String)>,
@@ -241,7 +243,7 @@ fn ordered(
     Ok(done)
 }
 
-/// The rows of a table that a backup takes, one after the other; `None` if it takes none of this table.
+/// Streams the rows of a table that a backup takes; `None` if it takes none of this table.
 pub fn row_stream<'c>(
     connection: &'c mut AnyConnection,
     table: &Table,
@@ -302,7 +304,7 @@ fn bound<'q>(
     })
 }
 
-/// Writes rows, at most [`Table::rows_max`].
+/// Inserts rows, at most [`Table::rows_max`].
 ///
 /// # Errors
 /// When the database fails or refuses a row, or a value does not fit its column.
@@ -340,7 +342,7 @@ pub async fn row_insert(
     Ok(())
 }
 
-/// The first table that holds more than a new schema does, if any.
+/// The first table that holds more than a new schema does; `None` if all are as new.
 ///
 /// # Errors
 /// When the database fails.
@@ -366,7 +368,7 @@ pub async fn occupied(
     Ok(None)
 }
 
-/// Removes what a new schema holds by itself, those that refer to others first.
+/// Deletes the rows that a new schema contains, in referring tables first.
 ///
 /// # Errors
 /// When the database fails.
@@ -382,7 +384,7 @@ pub async fn clear(connection: &mut AnyConnection, tables: &[Table]) -> Result<(
     Ok(())
 }
 
-/// Forgets what keys sealed that are lost: all secrets of functions, and the network's authorities, so that machines have to join again.
+/// Deletes what was sealed with lost keys: all secrets of functions, and the network's authorities; machines then have to join again.
 ///
 /// # Errors
 /// When the database fails.
@@ -401,7 +403,7 @@ pub async fn forget_sealed(
     Ok(())
 }
 
-/// Ends all leases and lets revisions leap, in the transaction that wrote the rows.
+/// Ends all leases and raises the revision by at least `LEAP`, in the transaction that wrote the rows.
 ///
 /// # Errors
 /// When the database fails.
@@ -425,11 +427,11 @@ pub async fn settle(connection: &mut AnyConnection, tables: &[Table]) -> Result<
 pub struct UsedArtifact {
     /// Its object.
     pub object: Object,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
 }
 
-/// All artifacts that versions use, by digest. The definitions of workflows have versions too, and no artifact.
+/// All artifacts that versions use, by digest. Versions of workflow definitions are left out: they have no artifact.
 pub fn artifact_stream(
     connection: &mut AnyConnection,
 ) -> BoxStream<'_, Result<UsedArtifact, StoreError>> {
@@ -454,7 +456,7 @@ pub fn artifact_stream(
     }))
 }
 
-/// All objects that jobs keep in the artifact store, by job.
+/// All objects of jobs in the artifact store, by job.
 pub fn job_object_stream(
     connection: &mut AnyConnection,
 ) -> BoxStream<'_, Result<(JobId, Vec<JobObject>), StoreError>> {

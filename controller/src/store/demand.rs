@@ -1,4 +1,4 @@
-//! Demand: which client prefixes asked for which app, as DNS reported it. Bounded for each app by the planner, which knows who is called.
+//! Demand: which client prefixes asked for which app, as DNS reported it. The planner, which knows the apps' callers, limits the rows of each app.
 
 use fdn_core::{AppName, ClientPrefix, DurationMs, Timestamp};
 use sqlx::any::AnyRow;
@@ -7,23 +7,23 @@ use sqlx::{AnyConnection, Row};
 use super::StoreError;
 use super::row::{number, parsed, stored};
 
-/// What is known of one prefix.
+/// The demand of one prefix for one app.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DemandRow {
     /// The app.
     pub app: AppName,
-    /// Who asked.
+    /// The clients' prefix.
     pub prefix: ClientPrefix,
-    /// How often.
+    /// The number of queries.
     pub queries: u64,
-    /// How often lately, as of `last_seen`: what came `memory` ago counts half.
+    /// The number of recent queries, as of `last_seen`: those that came `memory` ago count half.
     pub recent: f64,
-    /// When last.
+    /// The time of the last query.
     pub last_seen: Timestamp,
 }
 
 impl DemandRow {
-    /// How often lately, as of `now`.
+    /// The number of recent queries, as of `now`.
     #[must_use]
     pub fn recent_at(&self, now: Timestamp, memory: DurationMs) -> f64 {
         let memory = memory.as_duration().as_secs_f64();
@@ -52,7 +52,7 @@ pub(super) fn demand_row(row: &AnyRow) -> Result<DemandRow, StoreError> {
     })
 }
 
-/// Adds queries of a prefix, and lets those before fade: of what came `memory` ago half is left. Demand for an app that does not exist (any
+/// Adds queries of a prefix, and decays the recent ones: of those that came `memory` ago, half is left. Demand for an app that does not exist (any
 /// more) is dropped.
 ///
 /// # Errors
@@ -62,7 +62,7 @@ pub async fn demand_add(
     demand: &DemandRow,
     memory: DurationMs,
 ) -> Result<(), StoreError> {
-    // Both databases know no exponential function in common; one over one plus the time fades as well, and never to nothing at once.
+    // The databases have no exponential function in common; a hyperbola, 1/(1+t), decays as well, and never suddenly to zero.
     sqlx::query(
         "INSERT INTO demand (app, prefix, queries, recent, last_seen) \
          SELECT name, $2, $3, $5, $4 FROM apps WHERE name = $1 \
@@ -82,7 +82,7 @@ pub async fn demand_add(
     Ok(())
 }
 
-/// Forgets a prefix of an app.
+/// Deletes the demand of a prefix for an app.
 ///
 /// # Errors
 /// When the database fails.

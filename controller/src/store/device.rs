@@ -1,4 +1,4 @@
-//! Devices that operators put back into service.
+//! Requests of operators to put devices back into service.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use sqlx::AnyConnection;
 use super::StoreError;
 use super::row::{number, parsed, stored};
 
-/// Says that a device is to be put back into service, at this revision.
+/// Records, at this revision, that a device is to be put back into service.
 ///
 /// # Errors
 /// When the database fails.
@@ -35,7 +35,7 @@ pub async fn device_restore_put(
     Ok(())
 }
 
-/// Forgets what was said of a node's devices.
+/// Deletes the requests for a node's devices.
 ///
 /// # Errors
 /// When the database fails.
@@ -50,7 +50,7 @@ pub async fn device_restore_forget(
     Ok(())
 }
 
-/// By node and device, the revision at which it was said last.
+/// By node and device, the revision of the last request.
 ///
 /// # Errors
 /// When the database fails.

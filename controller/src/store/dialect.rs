@@ -1,4 +1,4 @@
-//! Where PostgreSQL and SQLite differ, and nothing else does.
+//! All differences between PostgreSQL and SQLite.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,7 +10,7 @@ use url::Url;
 use super::StoreError;
 use crate::settings::DatabaseSettings;
 
-/// One at a time, since two controllers that start at once would replace the function under each other.
+/// Takes an advisory lock, since two controllers that start at once would otherwise replace the function concurrently.
 const GUARD_POSTGRES: &str = "BEGIN; \
     SELECT pg_advisory_xact_lock(6012344501); \
     CREATE OR REPLACE FUNCTION audit_is_append_only() RETURNS trigger LANGUAGE plpgsql AS \
@@ -24,7 +24,7 @@ const GUARD_SQLITE: &str = "CREATE TRIGGER IF NOT EXISTS audit_no_update BEFORE 
     CREATE TRIGGER IF NOT EXISTS audit_no_delete BEFORE DELETE ON audit \
     BEGIN SELECT RAISE(ABORT, 'the audit log is only ever added to'); END";
 
-/// Which database it is.
+/// The database in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// PostgreSQL.
@@ -37,7 +37,7 @@ impl Dialect {
     /// The database that an address names by its scheme.
     ///
     /// # Errors
-    /// When it is another one.
+    /// When the scheme is unknown.
     pub fn of(url: &str) -> Result<Self, StoreError> {
         match url.split(':').next() {
             Some("postgres" | "postgresql") => Ok(Self::Postgres),
@@ -48,7 +48,7 @@ impl Dialect {
         }
     }
 
-    /// Its name.
+    /// Its name, as sqlx spells it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -87,12 +87,12 @@ impl Dialect {
         settings.max_connections
     }
 
-    /// What each new connection is told first.
+    /// Sets up each new connection.
     pub(super) async fn prepare(self, connection: &mut AnyConnection) -> sqlx::Result<()> {
         match self {
-            // No query of ours takes a second; one that takes half a minute hangs on something.
+            // No query of ours takes a second; one that takes half a minute is stuck.
             Self::Postgres => connection.execute("SET statement_timeout = '30s'; SET lock_timeout = '10s'").await?,
-            // Readers never wait for the writer with a write-ahead log; every commit reaches the disk before it is answered.
+            // With a write-ahead log readers never wait for the writer; every commit reaches the disk before it is acknowledged.
             Self::Sqlite => {
                 connection.execute("PRAGMA busy_timeout = 10000; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL").await?
             }
@@ -100,8 +100,8 @@ impl Dialect {
         Ok(())
     }
 
-    /// Makes the triggers that refuse changes of the audit log, where they are missing. The databases write triggers in languages of their
-    /// own, so this cannot stand in a migration that both run.
+    /// Creates the triggers that refuse changes of the audit log, where they are missing. The databases have different trigger languages, so this
+    /// cannot be part of a migration that both run.
     pub(super) async fn guard_audit(self, connection: &mut AnyConnection) -> sqlx::Result<()> {
         match self {
             Self::Postgres => connection.execute(GUARD_POSTGRES).await?,
@@ -110,7 +110,7 @@ impl Dialect {
         Ok(())
     }
 
-    /// A writer of SQLite takes its lock at once: a lock taken half-way cannot be waited for.
+    /// A writer in SQLite takes the lock at once: waiting for a lock taken in mid-transaction is impossible.
     pub(super) const fn begin_write(self) -> &'static str {
         match self {
             Self::Postgres => "BEGIN ISOLATION LEVEL READ COMMITTED",
@@ -126,7 +126,7 @@ impl Dialect {
     }
 }
 
-/// A query whose rows nobody changes until the transaction ends; others may read them so, too. In SQLite a transaction that writes is alone anyway.
+/// Locks the query's rows against changes until the transaction ends; the lock is shared. In SQLite a write transaction is alone anyway.
 pub(super) fn lock_shared(query: &str, connection: &AnyConnection) -> String {
     if connection.backend_name() == Dialect::Postgres.name() {
         format!("{query} FOR SHARE")
@@ -135,7 +135,7 @@ pub(super) fn lock_shared(query: &str, connection: &AnyConnection) -> String {
     }
 }
 
-/// Makes the database's file, which only its owner may read: it holds password hashes. SQLite gives its other files the same rights.
+/// Creates the database's file with mode 0600, since it holds password hashes. SQLite gives its other files the same mode.
 fn create_file(url: &Url) -> Result<(), StoreError> {
     let as_file = Url::parse(&format!("file://{}", url.path())).ok();
     let Some(path) = as_file.and_then(|url| url.to_file_path().ok()) else {

@@ -1,4 +1,4 @@
-//! Host names of apps beside their own.
+//! Custom domains: additional host names of apps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,34 +9,34 @@ use sqlx::{AnyConnection, Row};
 use super::StoreError;
 use super::row::{number, parsed, stored, time_or_none};
 
-/// A host name that somebody claims for an app.
+/// A host name claimed for an app.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainRow {
     /// The app.
     pub app: AppName,
-    /// The name.
+    /// The host name.
     pub host: HostName,
-    /// Whose app it is.
+    /// The tenant of the app.
     pub tenant: TenantId,
-    /// What the proof holds.
+    /// The token that the DNS proof must contain.
     pub token: String,
-    /// Whether it is proven.
+    /// Whether it is verified.
     pub proven: bool,
-    /// When it was asked for.
+    /// When it was claimed.
     pub created_at: Timestamp,
-    /// Who asked for it.
+    /// The account that claimed it.
     pub created_by: String,
-    /// When it was proven.
+    /// When it was verified.
     pub verified_at: Option<Timestamp>,
-    /// When the proof was looked for last.
+    /// When the proof was last looked for.
     pub checked_at: Option<Timestamp>,
-    /// Since when the proof is missing, of one that is proven.
+    /// Since when the proof is missing, if the name is verified.
     pub failing_since: Option<Timestamp>,
-    /// What was wrong when it was looked for last.
+    /// The problem at the last check, if any.
     pub problem: Option<String>,
 }
 
-/// The columns that a row is made of, and what else a query says.
+/// A query for all columns of a domain, with the rest of the statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -63,7 +63,7 @@ fn domain_row(row: &AnyRow) -> Result<DomainRow, StoreError> {
     })
 }
 
-/// The names of an app, proven or not.
+/// The names of an app, verified or not.
 ///
 /// # Errors
 /// When the database fails.
@@ -95,7 +95,7 @@ pub async fn domain_get(
     row.as_ref().map(domain_row).transpose()
 }
 
-/// The app that a name is proven for.
+/// The app for which a name is verified.
 ///
 /// # Errors
 /// When the database fails.
@@ -110,7 +110,7 @@ pub async fn domain_owner(
     row.as_ref().map(|row| parsed(row, "app")).transpose()
 }
 
-/// The names that an app answers to.
+/// The verified names of an app.
 ///
 /// # Errors
 /// When the database fails.
@@ -125,7 +125,7 @@ pub async fn domain_hosts(
     rows.iter().map(|row| parsed(row, "host")).collect()
 }
 
-/// The names that all apps answer to.
+/// The verified names of all apps.
 ///
 /// # Errors
 /// When the database fails.
@@ -144,8 +144,8 @@ pub async fn domain_hosts_all(
     Ok(all)
 }
 
-/// Names that are to be looked at: those in order if they were not since `good`, all others if they were not since `other`. Longest ago first,
-/// at most `limit`.
+/// Names due for a check: those in order if last checked before `good`, all others if last checked before `other`. Longest ago first, at most
+/// `limit`.
 ///
 /// # Errors
 /// When the database fails.
@@ -167,10 +167,10 @@ pub async fn domain_list_due(
     rows.iter().map(domain_row).collect()
 }
 
-/// Writes a name of an app.
+/// Inserts or updates a name of an app.
 ///
 /// # Errors
-/// When the database fails, there is no such app, or the name is proven for another one.
+/// When the database fails, there is no such app, or the name is verified for another app.
 pub async fn domain_upsert(
     connection: &mut AnyConnection,
     row: &DomainRow,
@@ -198,7 +198,7 @@ pub async fn domain_upsert(
     Ok(())
 }
 
-/// Removes a name of an app; whether there was one.
+/// Removes a name of an app; returns whether there was one.
 ///
 /// # Errors
 /// When the database fails.

@@ -1,4 +1,4 @@
-//! Nodes and DNS servers that were let in with a join token, and their certificates.
+//! Nodes and DNS servers that were enrolled with a join token, and their certificates.
 
 use std::collections::BTreeSet;
 
@@ -12,35 +12,35 @@ use super::StoreError;
 use super::dialect::lock_shared;
 use super::row::{json, number, parsed, stored, to_json};
 
-/// A node or DNS server that was let in.
+/// An enrolled node or DNS server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnrolmentRow {
-    /// The node.
+    /// The machine's name.
     pub node: NodeId,
-    /// Which enrolment of it.
+    /// The id of this enrolment of it.
     pub id: EnrolmentId,
-    /// What it is.
+    /// Its role.
     pub role: Role,
     /// Its cluster.
     pub cluster: ClusterId,
-    /// The token that let it in.
+    /// The token that it joined with.
     pub token: JoinTokenId,
-    /// Where others reach it.
+    /// The addresses at which others reach it.
     pub addresses: NodeAddresses,
-    /// When it was let in.
+    /// When it was enrolled.
     pub enrolled_at: Timestamp,
-    /// When it was removed, if it was.
+    /// When it was removed; `None` if it was not.
     pub removed_at: Option<Timestamp>,
 }
 
 impl EnrolmentRow {
-    /// Whether it is a node that was not removed.
+    /// Whether this is a node that was not removed.
     #[must_use]
     pub fn is_node(&self) -> bool {
         self.role == Role::Node && self.removed_at.is_none()
     }
 
-    /// What its certificate says.
+    /// The identity in its certificate.
     #[must_use]
     pub fn machine(&self) -> Machine {
         Machine {
@@ -51,20 +51,20 @@ impl EnrolmentRow {
     }
 }
 
-/// A certificate that was made.
+/// An issued certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateRow {
     /// Its serial number in hexadecimal digits.
     pub serial: String,
-    /// Whose it is.
+    /// The machine that it belongs to.
     pub node: NodeId,
-    /// The node's public key.
+    /// The machine's public key.
     pub public_key: String,
-    /// When it was made.
+    /// When it was issued.
     pub issued_at: Timestamp,
-    /// When it ends.
+    /// When it expires.
     pub expires_at: Timestamp,
-    /// When it was revoked, if it was.
+    /// When it was revoked; `None` if it was not.
     pub revoked_at: Option<Timestamp>,
 }
 
@@ -97,7 +97,7 @@ fn certificate(row: &AnyRow) -> Result<CertificateRow, StoreError> {
     })
 }
 
-/// The last enrolment of a node, also of one that was removed.
+/// The last enrolment of a node, even if the node was removed.
 ///
 /// # Errors
 /// When the database fails.
@@ -114,7 +114,8 @@ pub async fn enrolment_get(
     row.as_ref().map(enrolment).transpose()
 }
 
-/// When a node was removed, if it was. Nobody removes it until the transaction ends: what is written of a node must not come after its removal.
+/// When a node was removed; `None` if it was not. Locks the row, so that nobody removes the node before the transaction ends and writes about
+/// a node never follow its removal.
 ///
 /// # Errors
 /// When the database fails.
@@ -135,7 +136,7 @@ pub async fn enrolment_hold(
     Ok(removed_at.map(|at| Timestamp(at.unsigned_abs())))
 }
 
-/// The last enrolments of all nodes, by name, also of those that were removed.
+/// The last enrolments of all machines, by name, including removed ones.
 ///
 /// # Errors
 /// When the database fails.
@@ -150,8 +151,8 @@ pub async fn enrolment_list(
     rows.iter().map(enrolment).collect()
 }
 
-/// The last enrolments of nodes that were written after the one of stamp `after`, also of nodes that were removed, and the last stamp. Stamps are
-/// committed in their order.
+/// The last enrolments written after the stamp `after`, including those of removed machines, and the last stamp. Stamps are committed in
+/// their order.
 ///
 /// # Errors
 /// When the database fails.
@@ -170,7 +171,7 @@ pub async fn enrolment_list_after(
     Ok((all, last))
 }
 
-/// Nodes of a cluster but one, by name, at most `limit`.
+/// The nodes of a cluster without `but`, by name, at most `limit`.
 ///
 /// # Errors
 /// When the database fails.
@@ -192,16 +193,16 @@ pub async fn enrolment_list_beside(
     rows.iter().map(enrolment).collect()
 }
 
-/// The stamp of what is written of a machine next. Its row stays locked until the transaction ends.
+/// The next stamp for an enrolment. The counter's row stays locked until the transaction ends.
 async fn stamp_next(connection: &mut AnyConnection) -> Result<i64, StoreError> {
-    // Rows from before there were stamps have the first one.
+    // Rows written before stamps existed have the stamp 1.
     let query = "INSERT INTO counters (name, value) VALUES ('enrolments', 2) \
          ON CONFLICT (name) DO UPDATE SET value = counters.value + 1 RETURNING value";
     let row = sqlx::query(query).fetch_one(connection).await?;
     number(&row, "value").map(stored)
 }
 
-/// Writes an enrolment over an earlier one of the same node.
+/// Inserts an enrolment, or replaces the earlier one of the same machine.
 ///
 /// # Errors
 /// When the database fails or there is no such cluster.
@@ -231,7 +232,7 @@ pub async fn enrolment_upsert(
     Ok(())
 }
 
-/// Notes that a node was removed; `false` if it was not enrolled.
+/// Marks a machine as removed; `false` if it was not enrolled.
 ///
 /// # Errors
 /// When the database fails.
@@ -252,7 +253,7 @@ pub async fn enrolment_remove(
     Ok(done.rows_affected() == 1)
 }
 
-/// Forgets certificates that ended before `before`, and removed nodes that have none left.
+/// Deletes certificates that expired before `before`, and enrolments removed before it that have no certificate left.
 ///
 /// # Errors
 /// When the database fails.
@@ -273,7 +274,7 @@ pub async fn enrolment_trim(
     Ok(())
 }
 
-/// Keeps a certificate unless one of its serial number is there; whether it was new.
+/// Inserts a certificate unless one with its serial number exists; returns whether it is new.
 ///
 /// # Errors
 /// When the database fails or the node is not enrolled.
@@ -295,7 +296,7 @@ pub async fn certificate_insert(
     Ok(done.rows_affected() == 1)
 }
 
-/// The certificate of this serial number.
+/// The certificate with this serial number.
 ///
 /// # Errors
 /// When the database fails.
@@ -330,7 +331,7 @@ pub async fn certificate_newest(
     row.as_ref().map(certificate).transpose()
 }
 
-/// How many certificates of a node count at `now`.
+/// The number of a node's certificates that are valid at `now`.
 ///
 /// # Errors
 /// When the database fails.
@@ -349,7 +350,7 @@ pub async fn certificate_count(
     number(&row, "live")
 }
 
-/// Revokes every certificate of a node; how many that were.
+/// Revokes every certificate of a node; returns how many were revoked.
 ///
 /// # Errors
 /// When the database fails.
@@ -368,7 +369,7 @@ pub async fn certificate_revoke(
     Ok(done.rows_affected())
 }
 
-/// The certificates that no longer count although they have not ended, by serial number.
+/// The revoked certificates that have not expired, by serial number.
 ///
 /// # Errors
 /// When the database fails.
@@ -393,7 +394,7 @@ pub async fn certificate_list_revoked(
         .collect()
 }
 
-/// Says that a node is to take no new work; `false` if that was so.
+/// Cordons a node, so that it takes no new work; `false` if it was cordoned already.
 ///
 /// # Errors
 /// When the database fails.
@@ -414,7 +415,7 @@ pub async fn cordon_insert(
     Ok(done.rows_affected() == 1)
 }
 
-/// Says that a node may take work; `false` if that was so.
+/// Uncordons a node; `false` if it was not cordoned.
 ///
 /// # Errors
 /// When the database fails.
@@ -429,7 +430,7 @@ pub async fn cordon_delete(
     Ok(done.rows_affected() == 1)
 }
 
-/// The nodes that are to take no new work.
+/// The cordoned nodes.
 ///
 /// # Errors
 /// When the database fails.

@@ -1,4 +1,4 @@
-//! What can go wrong with the metadata store, and the one place where database codes get a meaning.
+//! Errors of the metadata store, and the only place that interprets error codes of the databases.
 
 use fdn_core::billing::BillingError;
 use fdn_core::{Coded, ErrorCode};
@@ -7,46 +7,46 @@ use fdn_core::{Coded, ErrorCode};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The database cannot be reached, or has no connection free.
+    /// The database cannot be reached, or no connection is free.
     #[error("the metadata store cannot be reached")]
     Away(#[source] sqlx::Error),
-    /// Two transactions stood in each other's way; the same one may succeed now.
+    /// Two transactions conflicted; a retry may succeed.
     #[error("the metadata store is contended")]
     Contended(#[source] sqlx::Error),
-    /// A row breaks a rule of the schema.
+    /// A row violates a constraint of the schema.
     #[error("the metadata store refused a row: {rule}")]
     Refused {
-        /// The rule, in the database's words.
+        /// The constraint, in the database's words.
         rule: String,
-        /// Which kind.
+        /// The kind of constraint.
         constraint: Constraint,
     },
-    /// A stored value is not what was written.
+    /// A stored value cannot be read.
     #[error("the metadata store holds a value that cannot be read in {column}: {reason}")]
     Corrupt {
-        /// Where.
+        /// The column.
         column: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The schema could not be brought up to date.
     #[error("the schema of the metadata store could not be brought up to date")]
     Migration(#[source] sqlx::migrate::MigrateError),
-    /// A newer release brought the schema to what this one does not know.
+    /// A newer release has migrated the schema beyond what this release knows.
     #[error(
         "a newer release has brought this metadata store to schema {found}, and this one knows up to {known}: there is no way back within a database. \
          Start the newer release, or restore a backup of before the upgrade into an empty database"
     )]
     Newer {
-        /// The migration that is not known here.
+        /// The unknown migration.
         found: i64,
-        /// The last one that is.
+        /// The last known migration.
         known: i64,
     },
     /// The address of the database is not valid.
     #[error("database.url is not valid: {0}")]
     Address(String),
-    /// Usage or prices do not add up.
+    /// Usage or prices are inconsistent.
     #[error(transparent)]
     Billing(#[from] BillingError),
     /// A query failed in another way.
@@ -54,12 +54,12 @@ pub enum StoreError {
     Query(#[source] sqlx::Error),
 }
 
-/// A kind of rule.
+/// A kind of constraint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Constraint {
-    /// A key is there already.
+    /// The key exists already.
     Unique,
-    /// A row refers to one that is not there, or is referred to.
+    /// A row refers to a missing one, or is still referred to.
     Reference,
     /// A value is out of range or missing.
     Check,
@@ -82,7 +82,7 @@ impl Coded for StoreError {
 }
 
 impl StoreError {
-    /// A value of `column` that cannot be read.
+    /// The error for a value of `column` that cannot be read.
     pub(crate) fn corrupt(column: &str, reason: impl std::fmt::Display) -> Self {
         Self::Corrupt {
             column: column.to_owned(),
@@ -91,7 +91,7 @@ impl StoreError {
     }
 }
 
-/// What a database says with an error.
+/// What an error code of a database means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     Away,
@@ -100,8 +100,8 @@ enum Meaning {
     Other,
 }
 
-/// The meaning of an SQLSTATE of PostgreSQL (its manual, appendix A) or an extended result code of SQLite (<https://sqlite.org/rescode.html>).
-/// The two never look alike: an SQLSTATE has five characters, SQLite's codes are numbers below 10,000.
+/// Interprets an SQLSTATE of PostgreSQL (its manual, appendix A) or an extended result code of SQLite (<https://sqlite.org/rescode.html>).
+/// The two cannot be confused: an SQLSTATE has five characters, SQLite's codes are numbers below 10,000.
 fn meaning(code: &str) -> Meaning {
     if code.len() == 5 {
         return match code {
@@ -109,7 +109,8 @@ fn meaning(code: &str) -> Meaning {
             "23505" => Meaning::Refused(Constraint::Unique),
             "23503" => Meaning::Refused(Constraint::Reference),
             "23502" | "23514" => Meaning::Refused(Constraint::Check),
-            // Connection exceptions, shutdowns, too many connections, a server that recovers, a standby that lost its rights.
+            // Connection exceptions, too many connections, shutdowns and recovery; below, 25006: a former primary that has become a read-only
+            // standby.
             _ if ["08", "53", "57"]
                 .iter()
                 .any(|class| code.starts_with(class)) =>

@@ -1,6 +1,6 @@
-//! What happened, numbered for readers; and what it is made from.
+//! Events, numbered for readers, and the sources they are made from.
 //!
-//! One controller at a time adds rows (see `app::events`), so their numbers are in the order of their commits, and whoever has read up to a
+//! Only one controller at a time adds rows (see `app::events`), so their numbers are in commit order, and a reader who has read up to a
 //! number has missed none below it.
 
 use std::collections::BTreeMap;
@@ -13,43 +13,43 @@ use sqlx::{AnyConnection, Row};
 use super::StoreError;
 use super::row::{number, parsed, parsed_or_none, stored};
 
-/// An event that is to be added.
+/// An event to be added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewEvent {
     /// When it happened.
     pub at: Timestamp,
     /// What it is about.
     pub kind: EventKind,
-    /// What was done.
+    /// The action.
     pub action: String,
-    /// To what.
+    /// The object of the action.
     pub subject: String,
-    /// In which tenant.
+    /// The tenant, if it concerns one.
     pub tenant: Option<TenantId>,
-    /// To which app.
+    /// The app, if it concerns one.
     pub app: Option<AppName>,
-    /// What else there is to say.
+    /// Further details.
     pub detail: Option<String>,
-    /// What it is made from: of two with the same source there is one.
+    /// The id of its source: there is at most one event per source.
     pub source: String,
 }
 
-/// A change in the audit log that is no event yet.
+/// A change in the audit log for which there is no event yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unseen {
-    /// The entry.
+    /// The id of the audit entry.
     pub id: String,
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
-    /// What was done.
+    /// The action.
     pub action: String,
-    /// To what.
+    /// The object of the action.
     pub subject: String,
-    /// In which tenant.
+    /// The tenant, if it concerns one.
     pub tenant: Option<TenantId>,
 }
 
-/// Plans of an app that were made at a revision.
+/// Plans of an app made at one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replanned {
     /// The app.
@@ -58,13 +58,13 @@ pub struct Replanned {
     pub tenant: TenantId,
     /// The revision.
     pub revision: Revision,
-    /// When.
+    /// When they were made.
     pub at: Timestamp,
-    /// How many groups of clients.
+    /// The number of client groups.
     pub groups: u64,
 }
 
-/// Adds events behind all others, in this order.
+/// Appends events in this order. Those whose source has an event already are skipped.
 ///
 /// # Errors
 /// When the database fails.
@@ -110,7 +110,7 @@ fn event(row: &AnyRow) -> Result<Event, StoreError> {
     })
 }
 
-/// Events after `after`, in their order, at most `limit`.
+/// Events after number `after`, in order, at most `limit`.
 ///
 /// # Errors
 /// When the database fails.
@@ -142,7 +142,7 @@ pub async fn event_ends(connection: &mut AnyConnection) -> Result<(u64, u64), St
     Ok((number(&row, "oldest")?, number(&row, "newest")?))
 }
 
-/// Removes events beyond the newest `keep`. Those that are not older than `since` stay: what they were made from is still looked at.
+/// Deletes events beyond the newest `keep`, except those at `since` or later: their sources are still scanned, and would give new events.
 ///
 /// # Errors
 /// When the database fails.
@@ -161,7 +161,7 @@ pub async fn event_trim(
     Ok(())
 }
 
-/// Changes in the audit log at `since` or later that are no events yet, oldest first. People's own things are not looked at.
+/// Changes in the audit log at `since` or later without an event, oldest first. Changes of sessions, users and tokens are left out.
 ///
 /// # Errors
 /// When the database fails.
@@ -192,7 +192,7 @@ pub async fn audit_unseen(
         .collect()
 }
 
-/// Plans made after a revision, by revision and app. Revisions are committed in their order, so none below the last one comes later.
+/// Plans made after a revision, by revision and app. Revisions are committed in order, so none below the last one can appear later.
 ///
 /// # Errors
 /// When the database fails.
@@ -223,7 +223,7 @@ pub async fn plans_after(
         .collect()
 }
 
-/// What was last said of each thing, and how far sources were read.
+/// All marks: the last reported state by subject, and how far sources were read.
 ///
 /// # Errors
 /// When the database fails.
@@ -238,10 +238,10 @@ pub async fn event_marks(
         .collect()
 }
 
-/// What was last said of these.
+/// The marks of these subjects.
 ///
 /// # Errors
-/// When the database fails or one of them does not parse.
+/// When the database fails.
 pub async fn event_marks_of(
     connection: &mut AnyConnection,
     subjects: &[&str],
@@ -259,7 +259,7 @@ pub async fn event_marks_of(
     Ok(marks)
 }
 
-/// Notes what is said of a thing; nothing any more, without a value.
+/// Sets the mark of a subject, or deletes it if `value` is `None`.
 ///
 /// # Errors
 /// When the database fails.

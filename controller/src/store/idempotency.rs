@@ -1,4 +1,4 @@
-//! Requests that may be sent again: by whom, under which key, whether carried out, and the sealed answer.
+//! Requests with an idempotency key: the caller, the key, whether the request was carried out, and the sealed answer.
 
 use fdn_core::Timestamp;
 use fdn_core::message::Sealed;
@@ -7,20 +7,20 @@ use sqlx::{AnyConnection, Row};
 use super::StoreError;
 use super::row::{number, stored, time_or_none};
 
-/// A request that was sent with a key.
+/// A request sent with a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdempotencyRow {
     /// The keyed hash of operation and body.
     pub request: String,
-    /// When it came, or was last begun.
+    /// When it arrived, or was last begun.
     pub created_at: Timestamp,
-    /// When it was carried out, if it was.
+    /// When it was carried out; `None` if it was not.
     pub done_at: Option<Timestamp>,
-    /// The answer, if it is kept.
+    /// The sealed answer, if it is stored.
     pub answer: Option<Sealed>,
 }
 
-/// The request of a caller under a key.
+/// The request that a caller sent with a key.
 ///
 /// # Errors
 /// When the database fails.
@@ -45,7 +45,7 @@ pub async fn idempotency_get(
     .transpose()
 }
 
-/// Notes that a request begins: `false` if one with this key is there and began after `stale`, or was carried out.
+/// Records that a request begins: `false` if the key was used for another request, or this one was carried out or began after `stale`.
 ///
 /// # Errors
 /// When the database fails.
@@ -71,7 +71,7 @@ pub async fn idempotency_begin(
     Ok(done.rows_affected() == 1)
 }
 
-/// Notes that a request is carried out. Called in the transaction that does so.
+/// Records that a request was carried out. Call it in the transaction that does so.
 ///
 /// # Errors
 /// When the database fails.
@@ -90,7 +90,7 @@ pub async fn idempotency_done(
     Ok(())
 }
 
-/// Keeps the answer of a request.
+/// Stores the answer of a request.
 ///
 /// # Errors
 /// When the database fails.
@@ -113,7 +113,7 @@ pub async fn idempotency_answer(
     Ok(())
 }
 
-/// Forgets a request that was refused, so that it may be sent again.
+/// Deletes a request that was refused, so that it may be sent again.
 ///
 /// # Errors
 /// When the database fails.
@@ -130,7 +130,7 @@ pub async fn idempotency_forget(
     Ok(())
 }
 
-/// Forgets requests before `before`, and the oldest of `caller` beyond `keep`.
+/// Deletes requests older than `before`, and the oldest of `caller` beyond `keep`.
 ///
 /// # Errors
 /// When the database fails.

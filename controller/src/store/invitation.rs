@@ -1,4 +1,4 @@
-//! Invitations: one for each user who has chosen no password yet.
+//! Invitations: at most one for each user who has not set a password yet.
 
 use fdn_core::invitation::InvitationInfo;
 use fdn_core::{Timestamp, UserName};
@@ -7,28 +7,28 @@ use sqlx::{AnyConnection, Row};
 use super::StoreError;
 use super::row::{number, parsed, stored, time_or_none};
 
-/// An invitation as it is kept.
+/// A stored invitation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvitationRow {
-    /// What it is good for.
+    /// Its content, without the secret.
     pub info: InvitationInfo,
     /// The SHA-256 of its secret.
     pub hash: String,
 }
 
-/// An invitation, and how its user is at this moment.
+/// An invitation, with the present state of its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invited {
     /// The invitation.
     pub row: InvitationRow,
-    /// Since when the user is disabled.
+    /// Since when the user is disabled; `None` if not disabled.
     pub disabled_at: Option<Timestamp>,
 }
 
-/// Keeps a new invitation in the place of the user's last one, and counts that as a change of the user.
+/// Stores a new invitation in place of the user's last one, and increments the user's generation.
 ///
 /// # Errors
-/// When the database fails. Of a user who is not there nothing is kept.
+/// When the database fails. Nothing is stored for an unknown user.
 pub async fn invitation_put(
     connection: &mut AnyConnection,
     row: &InvitationRow,
@@ -54,7 +54,7 @@ pub async fn invitation_put(
     Ok(())
 }
 
-/// The invitation of a user, unless a password was set since it was made. It may have ended.
+/// The invitation of a user, unless the password was changed since it was created. It may have expired.
 ///
 /// # Errors
 /// When the database fails.
@@ -85,7 +85,7 @@ pub async fn invitation_get(
     }))
 }
 
-/// Takes the invitation of this hash; `false` if it is not there any more or has ended, or its user is disabled. Of two that accept it at once one gets it.
+/// Consumes the invitation with this hash; `false` if it is gone or expired, or its user is disabled. Of two concurrent calls only one succeeds.
 ///
 /// # Errors
 /// When the database fails.
@@ -107,7 +107,7 @@ pub async fn invitation_take(
     Ok(done.rows_affected() == 1)
 }
 
-/// Forgets a user's invitation: there is a password now.
+/// Deletes a user's invitation, because a password was set.
 ///
 /// # Errors
 /// When the database fails.
@@ -122,7 +122,7 @@ pub async fn invitation_delete(
     Ok(())
 }
 
-/// Ends a user's invitation now, if it has not ended. The user can be invited again.
+/// Expires a user's invitation now, unless it has expired. The user can be invited again.
 ///
 /// # Errors
 /// When the database fails.

@@ -1,4 +1,4 @@
-//! Jobs: their records, and the steps that change them.
+//! Jobs: their records, and the transitions between states.
 
 use fdn_core::job::{Course, JobAttempt, JobInfo, JobPriority, JobState};
 use fdn_core::{AppName, ByteSize, ClusterId, JobId, TenantId, Timestamp};
@@ -11,80 +11,80 @@ use super::row::{json_or_none, number, parsed, parsed_or_none, stored, time_or_n
 /// One job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobRow {
-    /// The job.
+    /// The job's id.
     pub id: JobId,
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: TenantId,
     /// The app.
     pub app: AppName,
-    /// Where it stands.
+    /// Its state, with attempts and times.
     pub course: Course,
-    /// Counts every change.
+    /// Counts the changes of the row.
     pub generation: u64,
-    /// How urgent it is.
+    /// Its priority.
     pub priority: JobPriority,
-    /// When it must have ended.
+    /// The deadline by which it must have ended.
     pub deadline: Option<Timestamp>,
     /// When it was submitted.
     pub submitted_at: Timestamp,
-    /// By whom.
+    /// The account that submitted it.
     pub submitted_by: String,
     /// When the last attempt began.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// When the job ended.
     pub ended_at: Option<Timestamp>,
-    /// Until when it is kept.
+    /// Until when it is kept after its end.
     pub kept_until: Option<Timestamp>,
-    /// Where the last attempt ran.
+    /// The cluster of the last attempt.
     pub cluster: Option<ClusterId>,
-    /// Why it stands there.
+    /// Why it is in its state.
     pub reason: Option<String>,
-    /// The path and query it is sent to.
+    /// The path and query that it is sent to.
     pub target: String,
     /// The media type of the input.
     pub content_type: Option<String>,
     /// The size of the input in bytes.
     pub input_size: u64,
-    /// The status that the app answered with last.
+    /// The HTTP status of the app's last answer.
     pub status: Option<u16>,
     /// The media type of the result.
     pub result_type: Option<String>,
     /// The size of the result in bytes.
     pub result_size: Option<u64>,
-    /// Whose result lies in the object store.
+    /// The attempt whose result is in the object store, if it is there.
     pub result_attempt: Option<u32>,
-    /// Who is told of the end.
+    /// The URL that is notified of the end.
     pub webhook: Option<String>,
-    /// The hash of the request, where it came with a key.
+    /// The hash of the request, if it had an idempotency key.
     pub request: Option<String>,
     /// The last attempts.
     pub history: Vec<JobAttempt>,
 }
 
-/// What is written beside a step.
+/// Columns that are written together with a transition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Beside {
-    /// Why the job stands there now.
+    /// Why the job is in its new state.
     pub reason: Option<String>,
-    /// Who runs it.
+    /// The dispatcher that runs it.
     pub holder: Option<String>,
-    /// Where it runs; absent: as before.
+    /// The cluster where it runs; unchanged if `None`.
     pub cluster: Option<ClusterId>,
-    /// When the attempt began; absent: as before.
+    /// When the attempt began; unchanged if `None`.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// When the job ended.
     pub ended_at: Option<Timestamp>,
-    /// Until when it is kept.
+    /// Until when it is kept after its end.
     pub kept_until: Option<Timestamp>,
-    /// What the app answered.
+    /// The app's answer.
     pub answer: Option<AnswerRow>,
-    /// While it runs: the functions that it calls, as `function_count` looks for them.
+    /// While it runs: the functions that it calls, in the form that `function_count` searches.
     pub functions: Option<String>,
-    /// The last attempts; absent: as before.
+    /// The last attempts; unchanged if `None`.
     pub history: Option<Vec<JobAttempt>>,
 }
 
-/// What the app answered.
+/// The app's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnswerRow {
     /// The HTTP status.
@@ -93,13 +93,13 @@ pub struct AnswerRow {
     pub content_type: Option<String>,
     /// The size in bytes.
     pub size: u64,
-    /// Base64 of a small one.
+    /// The base64 of a small answer.
     pub inline: Option<String>,
-    /// The attempt under whose number a large one lies in the object store.
+    /// The attempt under which a large answer is in the object store.
     pub attempt: Option<u32>,
 }
 
-/// All columns but those with the bytes.
+/// All columns except those with the bytes of input and result.
 const COLUMNS: &str = "id, tenant, app, state, generation, attempt, failures, misses, priority, due_at, expires_at, deadline, submitted_at, \
     submitted_by, started_at, ended_at, kept_until, lease_until, cluster, reason, target, content_type, input_size, status, result_type, \
     result_size, result_attempt, webhook, request, history";
@@ -163,7 +163,7 @@ fn job_row(row: &AnyRow) -> Result<JobRow, StoreError> {
 }
 
 impl JobRow {
-    /// The job as people see it who ask for this one: with its attempts.
+    /// The job as the API shows it by itself: with its attempts.
     #[must_use]
     pub fn detail(&self) -> JobInfo {
         JobInfo {
@@ -172,7 +172,7 @@ impl JobRow {
         }
     }
 
-    /// The job as people see it among others.
+    /// The job as the API shows it in lists: without its attempts.
     #[must_use]
     pub fn info(&self) -> JobInfo {
         JobInfo {
@@ -200,7 +200,7 @@ impl JobRow {
     }
 }
 
-/// Writes a new job; `input` is base64, absent where it lies in the object store; `key` is the idempotency key of the submission.
+/// Inserts a job; `input` is base64, `None` if it is in the object store; `key` is the idempotency key of the submission.
 ///
 /// # Errors
 /// When the database fails, or a job was submitted with this key before.
@@ -241,7 +241,7 @@ pub async fn job_insert(
     Ok(())
 }
 
-/// A job.
+/// The job with this id.
 ///
 /// # Errors
 /// When the database fails.
@@ -257,7 +257,7 @@ pub async fn job_get(
     row.as_ref().map(job_row).transpose()
 }
 
-/// The job that somebody submitted to an app with a key.
+/// The job that an account submitted to an app with an idempotency key.
 ///
 /// # Errors
 /// When the database fails.
@@ -280,7 +280,7 @@ pub async fn job_by_key(
     row.as_ref().map(job_row).transpose()
 }
 
-/// The bytes of a small input or result, as base64: the columns `input` and `result`.
+/// The base64 of a small input and of a small result: the columns `input` and `result`.
 ///
 /// # Errors
 /// When the database fails.
@@ -297,8 +297,8 @@ pub async fn job_bytes(
     })
 }
 
-/// A page of an app's jobs, newest first: those before the job `before`, in one state or all. Jobs of a tenant that had an app of this name before are
-/// not among them.
+/// A page of an app's jobs, newest first: those before the job `before`, in one state or all. Jobs of another tenant that had an app of this
+/// name earlier are left out.
 ///
 /// # Errors
 /// When the database fails.
@@ -309,7 +309,7 @@ pub async fn job_list(
     before: Option<JobId>,
     rows: u32,
 ) -> Result<Vec<JobRow>, StoreError> {
-    // Ids are of one length and lower case, so every database orders them alike; `~` comes after all of them.
+    // Ids have the same length and are lower case, so every database orders them alike; `~` comes after all of them.
     let before = before.map_or_else(|| "~".to_owned(), |job| job.to_string());
     let text = match state {
         Some(_) => format!(
@@ -332,14 +332,14 @@ pub async fn job_list(
     rows.iter().map(job_row).collect()
 }
 
-/// Which jobs of several apps are wanted.
+/// Which jobs to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobFilter {
-    /// Those of this tenant; of all if absent.
+    /// Jobs of this tenant; of all tenants if `None`.
     pub tenant: Option<TenantId>,
-    /// Those of the tenants that this user is a member of; of all if absent.
+    /// Jobs of the tenants that this user is a member of; of all tenants if `None`.
     pub member: Option<String>,
-    /// Those in this state; in every if absent.
+    /// Jobs in this state; in all states if `None`.
     pub state: Option<JobState>,
 }
 
@@ -354,7 +354,7 @@ pub async fn job_page(
     rows: u32,
 ) -> Result<Vec<JobRow>, StoreError> {
     let before = before.map_or_else(|| "~".to_owned(), |job| job.to_string());
-    // Only the conditions that count, so that each of them finds its index.
+    // Only the conditions that are set, so that the database can use their indices.
     let tenant = filter.tenant.map(|tenant| tenant.to_string());
     let wanted = [
         tenant.map(|tenant| ("tenant =", tenant, "")),
@@ -384,7 +384,7 @@ pub async fn job_page(
     rows.iter().map(job_row).collect()
 }
 
-/// Writes a step: from exactly the job as it was read. `false` if it has changed since; then nothing is written.
+/// Writes a transition, if the job is unchanged since `from` was read; otherwise writes nothing and returns `false`.
 ///
 /// # Errors
 /// When the database fails.
@@ -431,7 +431,7 @@ pub async fn job_step(
     Ok(done.rows_affected() == 1)
 }
 
-/// Removes a job that was never accepted; `false` if it has been meanwhile, or is gone.
+/// Deletes a job that was never accepted; `false` if it has been accepted meanwhile, or is gone.
 ///
 /// # Errors
 /// When the database fails.
@@ -443,7 +443,7 @@ pub async fn job_unsubmit(connection: &mut AnyConnection, job: JobId) -> Result<
     Ok(done.rows_affected() == 1)
 }
 
-/// Removes jobs that need not be kept any longer.
+/// Deletes a job.
 ///
 /// # Errors
 /// When the database fails.

@@ -1,4 +1,4 @@
-//! What dispatchers look for among jobs: what waits, what lost its dispatcher, what is too old, what need not be kept.
+//! Queries of the dispatchers: jobs that wait, have lost their dispatcher, have expired, or need not be kept any longer; and job leases.
 
 use fdn_core::job::JobState;
 use fdn_core::{AppName, FunctionName, JobId, TenantId, Timestamp};
@@ -8,7 +8,7 @@ use sqlx::{AnyConnection, Row};
 use super::StoreError;
 use super::row::{number, parsed, stored};
 
-/// Locks what is counted of an app, until the transaction ends.
+/// Locks the job counts of an app until the transaction ends.
 ///
 /// # Errors
 /// When the database fails.
@@ -27,7 +27,7 @@ pub async fn lane_lock(
     Ok(())
 }
 
-/// Jobs of an app in a state, counted up to `most`.
+/// The number of an app's jobs in a state, counted up to `most`.
 ///
 /// # Errors
 /// When the database fails.
@@ -48,7 +48,7 @@ pub async fn lane_count(
     number(&row, "n")
 }
 
-/// Running jobs of a tenant that call a function, whatever their apps, counted up to `most`.
+/// The number of running jobs of a tenant that call a function, over all apps, counted up to `most`.
 ///
 /// # Errors
 /// When the database fails.
@@ -61,7 +61,7 @@ pub async fn function_count(
         "SELECT COUNT(*) AS n FROM (SELECT 1 AS one FROM jobs WHERE state = 'running' AND tenant = $1 AND functions LIKE $2 LIMIT $3) AS found",
     )
     .bind(tenant.to_string())
-    // A function's name has no character that a pattern gives a meaning to.
+    // A function's name contains no character that is special in a pattern.
     .bind(format!("% {function} %"))
     .bind(i64::from(most))
     .fetch_one(connection)
@@ -69,7 +69,7 @@ pub async fn function_count(
     number(&row, "n")
 }
 
-/// How many jobs stand in each state.
+/// The number of jobs in each state that has any.
 ///
 /// # Errors
 /// When the database fails.
@@ -88,7 +88,7 @@ fn ids(rows: &[AnyRow]) -> Result<Vec<JobId>, StoreError> {
     rows.iter().map(|row| parsed(row, "id")).collect()
 }
 
-/// Tenants with jobs that wait and are due.
+/// Tenants with queued jobs that are due, at most `most`.
 ///
 /// # Errors
 /// When the database fails.
@@ -107,7 +107,7 @@ pub async fn waiting_tenants(
     rows.iter().map(|row| parsed(row, "tenant")).collect()
 }
 
-/// A tenant's jobs that wait and are due, the most urgent and oldest first, without those of some apps.
+/// A tenant's queued jobs that are due, by priority and age, at most `most`.
 ///
 /// # Errors
 /// When the database fails.
@@ -128,7 +128,7 @@ pub async fn waiting_jobs(
     ids(&rows)
 }
 
-/// Jobs that a sweep should look at: too old, or with a lease that has ended.
+/// Jobs for the sweep: running ones whose lease has ended, and queued ones that have expired.
 ///
 /// # Errors
 /// When the database fails.
@@ -156,7 +156,7 @@ pub async fn overdue_jobs(
     Ok(found)
 }
 
-/// Jobs that were written down before `before` and never accepted.
+/// Jobs submitted before `before` and never accepted.
 ///
 /// # Errors
 /// When the database fails.
@@ -175,7 +175,7 @@ pub async fn abandoned_jobs(
     ids(&rows)
 }
 
-/// Jobs that have been kept for long enough.
+/// Jobs whose retention has ended.
 ///
 /// # Errors
 /// When the database fails.
@@ -194,7 +194,7 @@ pub async fn outlived_jobs(
     ids(&rows)
 }
 
-/// Extends the leases of everything that a dispatcher runs.
+/// Extends the leases of all jobs that a dispatcher runs.
 ///
 /// # Errors
 /// When the database fails.
@@ -211,7 +211,7 @@ pub async fn lease_extend(
     Ok(())
 }
 
-/// What a dispatcher runs, and which attempt of it.
+/// The jobs that a dispatcher runs, with the number of the attempt.
 ///
 /// # Errors
 /// When the database fails.

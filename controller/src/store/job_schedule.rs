@@ -1,4 +1,4 @@
-//! Jobs that are submitted again and again.
+//! Schedules of recurring jobs.
 
 use fdn_core::job::{PutSchedule, ScheduleInfo};
 use fdn_core::{AppName, JobId, ScheduleName, TenantId, Timestamp};
@@ -11,13 +11,13 @@ use super::row::{json, number, parsed, parsed_or_none, stored, time_or_none, to_
 /// One schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleRow {
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: TenantId,
-    /// As people see it.
+    /// The schedule as the API shows it.
     pub info: ScheduleInfo,
 }
 
-/// The columns that a row is made of, and what else a query says.
+/// A query for all columns of a schedule, with the rest of the statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -58,12 +58,12 @@ pub async fn schedule_list(
     rows.iter().map(schedule_row).collect()
 }
 
-/// Which schedules of several apps are wanted.
+/// Which schedules to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScheduleFilter {
-    /// Those of this tenant; of all if absent.
+    /// Schedules of this tenant; of all tenants if `None`.
     pub tenant: Option<TenantId>,
-    /// Those of the tenants that this user is a member of; of all if absent.
+    /// Schedules of the tenants that this user is a member of; of all tenants if `None`.
     pub member: Option<String>,
 }
 
@@ -92,7 +92,7 @@ pub async fn schedule_page(
     rows.iter().map(schedule_row).collect()
 }
 
-/// Writes a schedule; what its last job was stays.
+/// Inserts or updates a schedule; its last job stays recorded.
 ///
 /// # Errors
 /// When the database fails or there is no such app.
@@ -118,7 +118,7 @@ pub async fn schedule_put(
     Ok(())
 }
 
-/// Takes a schedule away; whether there was one.
+/// Deletes a schedule; returns whether there was one.
 ///
 /// # Errors
 /// When the database fails.
@@ -135,7 +135,7 @@ pub async fn schedule_delete(
     Ok(done.rows_affected() == 1)
 }
 
-/// Schedules whose next moment has come.
+/// Schedules whose next time has come.
 ///
 /// # Errors
 /// When the database fails.
@@ -154,7 +154,7 @@ pub async fn schedule_due(
     rows.iter().map(schedule_row).collect()
 }
 
-/// Moves a schedule on from the moment that it was read at; `false` if somebody else did, or changed it.
+/// Advances a schedule from the time in `from`; `false` if another controller did so, or the schedule was changed.
 ///
 /// # Errors
 /// When the database fails.

@@ -1,4 +1,4 @@
-//! Tokens by which machines join.
+//! Tokens with which machines join the network.
 
 use fdn_core::fleet::JoinTokenInfo;
 use fdn_core::{JoinTokenId, Timestamp};
@@ -8,16 +8,16 @@ use sqlx::{AnyConnection, Row};
 use super::StoreError;
 use super::row::{number, parsed, stored};
 
-/// A token as it is kept.
+/// A stored token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinTokenRow {
-    /// What it is good for.
+    /// Its content, without the secret.
     pub info: JoinTokenInfo,
     /// The SHA-256 of its secret.
     pub hash: String,
 }
 
-/// The columns that [`join_token`] reads, and what else a query says.
+/// A query for the columns that [`join_token`] reads, with the rest of the statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -51,7 +51,7 @@ fn join_token(row: &AnyRow) -> Result<JoinTokenRow, StoreError> {
     })
 }
 
-/// Keeps a new token.
+/// Inserts a new token.
 ///
 /// # Errors
 /// When the database fails or there is no such cluster.
@@ -78,7 +78,7 @@ pub async fn join_token_insert(
     Ok(())
 }
 
-/// The token of this id.
+/// The token with this id.
 ///
 /// # Errors
 /// When the database fails.
@@ -106,7 +106,7 @@ pub async fn join_token_list(
     rows.iter().map(join_token).collect()
 }
 
-/// Takes one use of a token; `false` if it has none left, has ended or was taken back. Of two that want the last use one gets it.
+/// Consumes one use of a token; `false` if it has none left, is expired or revoked. Of two concurrent calls for the last use only one succeeds.
 ///
 /// # Errors
 /// When the database fails.
@@ -126,7 +126,7 @@ pub async fn join_token_use(
     Ok(done.rows_affected() == 1)
 }
 
-/// Takes a token back; `false` if there is none or it was taken back before.
+/// Revokes a token; `false` if there is none or it was revoked before.
 ///
 /// # Errors
 /// When the database fails.
@@ -144,7 +144,7 @@ pub async fn join_token_revoke(
     Ok(done.rows_affected() == 1)
 }
 
-/// Forgets tokens that ended before `before`.
+/// Deletes tokens that expired before `before`.
 ///
 /// # Errors
 /// When the database fails.
@@ -159,7 +159,7 @@ pub async fn join_token_trim(
     Ok(())
 }
 
-/// How many tokens could still be used at `now`.
+/// The number of tokens that can still be used at `now`.
 ///
 /// # Errors
 /// When the database fails.

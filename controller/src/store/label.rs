@@ -10,7 +10,7 @@ use sqlx::{AnyConnection, Row};
 use super::StoreError;
 use super::row::number;
 
-/// The number under which a function's own labels stand.
+/// The version number under which a function's own labels are stored.
 const FUNCTION: i64 = 0;
 
 fn stored_number(version: Option<VersionNumber>) -> i64 {
@@ -26,7 +26,7 @@ fn labels(all: BTreeMap<String, String>) -> Result<Labels, StoreError> {
     Labels::new(all).map_err(|e| StoreError::corrupt("labels.label", e))
 }
 
-/// Labels of a version, or of the function itself.
+/// The labels of a version, or of the function itself if `None`.
 ///
 /// # Errors
 /// When the database fails.
@@ -49,7 +49,7 @@ pub async fn label_get(
     labels(all)
 }
 
-/// Labels of a function (under `None`) and of its versions, where there are any.
+/// The labels of a function (under `None`) and of its versions, where there are any.
 ///
 /// # Errors
 /// When the database fails.
@@ -70,14 +70,14 @@ pub async fn label_list(
     }
     all.into_iter()
         .map(|(number, found)| {
-            // Zero is no version number.
+            // 0 is no version number: it becomes `None`, the function itself.
             let version = u32::try_from(number).ok().and_then(|n| n.try_into().ok());
             Ok((version, labels(found)?))
         })
         .collect()
 }
 
-/// What apps from `first` to `last` by name are labelled: with their function's labels, and over them their current version's.
+/// The effective labels of the apps from `first` to `last` by name: the function's labels, overlaid by those of the current version.
 ///
 /// # Errors
 /// When the database fails.
@@ -86,7 +86,7 @@ pub async fn label_list_current(
     first: &str,
     last: &str,
 ) -> Result<BTreeMap<String, Labels>, StoreError> {
-    // The function's own come first.
+    // Version 0 stands for the function itself.
     let rows = sqlx::query(
         "SELECT l.function, l.version, l.label, l.value FROM labels l \
          JOIN apps a ON a.tenant = l.tenant AND a.name = l.function AND (l.version = 0 OR l.version = a.version) \
@@ -106,7 +106,7 @@ pub async fn label_list_current(
         .collect()
 }
 
-/// Replaces all labels of a version, or of the function itself.
+/// Replaces all labels of a version, or of the function itself if `None`.
 ///
 /// # Errors
 /// When the database fails or there is no such function.

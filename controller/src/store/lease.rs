@@ -1,4 +1,4 @@
-//! Who is the head of a cluster, for how long.
+//! Leases of the clusters' heads.
 
 use fdn_core::{ClusterId, NodeId, Timestamp};
 use sqlx::AnyConnection;
@@ -17,19 +17,19 @@ pub struct LeaseRow {
     pub expires_at: Timestamp,
 }
 
-/// What is wanted.
+/// A request for a lease.
 #[derive(Clone, Debug)]
 pub struct LeaseWish<'a> {
-    /// Who asks.
+    /// The node that asks.
     pub node: &'a NodeId,
-    /// The epoch to keep; `None` begins one.
+    /// The epoch to keep; `None` starts a new one.
     pub epoch: Option<u64>,
-    /// Until when.
+    /// The wished end of the lease.
     pub until: Timestamp,
 }
 
-/// Grants a lease if it may be granted, in one statement: of several that ask at once one gets it. Whoever holds the lease may keep its epoch, or
-/// begin anew with the next one; another gets it only when it has ended, with the next epoch. Then tells who has it.
+/// Grants a lease if possible, in one statement, so of several concurrent requests only one succeeds. The holder may keep its epoch, or start the
+/// next one; another node gets the lease only after it has ended, with the next epoch. Returns the lease as it then is.
 ///
 /// # Errors
 /// When the database fails.
@@ -39,7 +39,7 @@ pub async fn lease_ask(
     wish: &LeaseWish<'_>,
     now: Timestamp,
 ) -> Result<LeaseRow, StoreError> {
-    // No epoch is 0.
+    // 0 stands for none: epochs begin at 1.
     let epoch = stored(wish.epoch.unwrap_or(0));
     sqlx::query(
         "INSERT INTO head_leases (cluster, holder, epoch, expires_at) VALUES ($1, $2, 1, $3) \
@@ -60,7 +60,7 @@ pub async fn lease_ask(
     lease.ok_or_else(|| StoreError::corrupt("head_leases", "the lease just asked for is missing"))
 }
 
-/// A cluster's lease, also one that has ended.
+/// A cluster's lease, even if it has ended.
 ///
 /// # Errors
 /// When the database fails.
@@ -82,7 +82,7 @@ pub async fn lease_get(
     .transpose()
 }
 
-/// Ends a node's leases, so that another is head at once.
+/// Ends a node's leases, so that another node can become head at once.
 ///
 /// # Errors
 /// When the database fails.

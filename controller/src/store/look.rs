@@ -1,4 +1,4 @@
-//! What the console asks for across apps: names that a caller sees, recent demand with where it is sent, bindings in pages.
+//! Queries of the console across apps: visible names, recent demand with its bindings, bindings in pages.
 
 use std::collections::BTreeSet;
 
@@ -11,22 +11,22 @@ use super::binding::{BindingRow, binding_row};
 use super::demand::{DemandRow, demand_row};
 use super::row::{number_or_none, parsed, parsed_or_none};
 
-/// Which apps a caller sees.
+/// Which apps a caller can see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sight {
-    /// Those of this tenant; of all if absent.
+    /// Apps of this tenant; of all tenants if `None`.
     pub tenant: Option<TenantId>,
-    /// Those of the tenants that this user is a member of; of all if absent.
+    /// Apps of the tenants that this user is a member of; of all tenants if `None`.
     pub member: Option<String>,
-    /// This one only; all if absent.
+    /// Only this app; all if `None`.
     pub app: Option<AppName>,
 }
 
-/// The condition on apps `a` by the first three values that are bound.
+/// The SQL condition on apps `a` that uses the first three parameters.
 const SEEN: &str = "($1 = '' OR a.tenant = $1) \
      AND ($2 = '' OR a.tenant IN (SELECT m.tenant FROM members m WHERE m.user_name = $2)) AND ($3 = '' OR a.name = $3)";
 
-/// The names of the apps that are seen.
+/// The names of the visible apps.
 ///
 /// # Errors
 /// When the database fails.
@@ -55,7 +55,7 @@ pub async fn app_names(
     rows.iter().map(|row| parsed(row, "name")).collect()
 }
 
-/// Demand for the apps that are seen and the cluster that its prefix is bound to, the newest first, at most `limit`.
+/// Demand for the visible apps, with the cluster that the prefix is bound to, newest first, at most `limit`.
 ///
 /// # Errors
 /// When the database fails.
@@ -91,18 +91,18 @@ pub async fn demand_bound(
     rows.iter().map(read).collect()
 }
 
-/// A binding and how often it was asked for.
+/// A binding, with the demand of its prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AskedBinding {
     /// The binding.
     pub binding: BindingRow,
-    /// How often its prefix asked.
+    /// The number of queries from the prefix, if any is known.
     pub queries: Option<u64>,
-    /// When last.
+    /// The time of the last query.
     pub last_seen: Option<Timestamp>,
 }
 
-/// Bindings of an app by the text of their prefix, beginning after `after`, at most `limit`.
+/// A page of an app's bindings by their prefix as text, beginning after `after`, at most `limit`.
 ///
 /// # Errors
 /// When the database fails.
@@ -132,7 +132,7 @@ pub async fn binding_page(
     rows.iter().map(read).collect()
 }
 
-/// The app that answers to a host name: its own, or a domain whose proof was found.
+/// The app of a host name, which is its own or a verified domain of it.
 ///
 /// # Errors
 /// When the database fails.

@@ -1,14 +1,14 @@
 //! The metadata store: the only place with SQL.
 //!
-//! One SQL text serves PostgreSQL and SQLite; the few differences (how transactions begin, pragmas, the lock around migrations) stand
-//! in [`dialect`]. Queries are functions named after their resource (`app_get`, `outbox_push`), a file for each resource, and take
-//! a connection, so that a use case can put several of them into one transaction.
+//! One SQL text serves PostgreSQL and SQLite; the few differences (how transactions begin, pragmas, the lock around migrations) are in [`dialect`].
+//! Queries are functions named after their resource (`app_get`, `outbox_push`), one file per resource, and take a connection, so that a use case can
+//! put several of them into one transaction.
 //!
-//! Whatever changes desired state takes the next revision first ([`revision::revision_next`]). That locks one row until the transaction ends, so
+//! Every change of desired state takes the next revision first ([`revision::revision_next`]). That locks one row until the transaction ends, so
 //! changes are committed in the order of their revisions, and a snapshot at revision `r` holds everything up to `r`.
 //!
-//! Queries name their columns, never `*`: while a network is upgraded, a newer release adds columns under the statements that this one has
-//! prepared, and PostgreSQL refuses a prepared statement whose result has other columns than before.
+//! Queries name their columns, never `*`: while a network is upgraded, a newer release adds columns to the tables of statements that this one has
+//! prepared, and PostgreSQL refuses a prepared statement whose result columns have changed.
 
 pub mod api_token;
 pub mod app;
@@ -77,10 +77,10 @@ use dialect::Dialect;
 pub use error::{Constraint, StoreError};
 pub use schema::{MIGRATOR, newest};
 
-/// The tenant that is there from the beginning.
+/// The tenant that exists from the beginning.
 pub const DEFAULT_TENANT: TenantId = TenantId::from_uuid(uuid::Uuid::from_u128(1));
 
-/// How often a contended transaction is tried.
+/// The maximum number of attempts of a contended transaction.
 const ATTEMPTS: u32 = 6;
 
 /// A handle on the metadata store; clones share one pool.
@@ -90,17 +90,17 @@ pub struct Store {
     dialect: Dialect,
 }
 
-/// How the pool is used.
+/// The connections of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolUse {
-    /// Connections open.
+    /// Open connections.
     pub open: u32,
-    /// Of these, idle.
+    /// Of these, the idle ones.
     pub idle: usize,
 }
 
 impl Store {
-    /// Connects, without touching the schema.
+    /// Connects to the database; does not touch the schema.
     ///
     /// # Errors
     /// When the address is not valid or the database cannot be reached.
@@ -119,7 +119,7 @@ impl Store {
         Ok(Self { pool, dialect })
     }
 
-    /// Brings the schema up to date. Several controllers may do so at once: one works, the others wait.
+    /// Brings the schema up to date. Several controllers may call this at once: one migrates, the others wait.
     ///
     /// # Errors
     /// When a migration fails, was changed after it was applied, or is newer than this build.
@@ -127,10 +127,10 @@ impl Store {
         self.migrate_to(None).await
     }
 
-    /// As [`Store::migrate`], up to the migration `target`.
+    /// Like [`Store::migrate`], but only up to the migration `target`.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Store::migrate`].
     pub async fn migrate_to(&self, target: Option<i64>) -> Result<(), StoreError> {
         let mut connection = self.pool.acquire().await?;
         match self.dialect {
@@ -138,12 +138,12 @@ impl Store {
             Dialect::Postgres => {
                 let done = MIGRATOR.run_direct(target, &mut *connection, false).await;
                 if let Err(error) = done {
-                    // It keeps the lock for as long as the connection lives. Whether it ends in order does not matter beside what went wrong.
+                    // It holds the lock as long as the connection lives. An error on closing is dropped: the migration's error matters more.
                     drop(connection.close().await);
                     return Err(schema::refusal(error));
                 }
             }
-            // It has none for SQLite: an exclusive transaction around all of it does the same.
+            // It has none for SQLite: an exclusive transaction around the whole run does the same.
             Dialect::Sqlite => {
                 let mut transaction = connection.begin_with("BEGIN EXCLUSIVE").await?;
                 MIGRATOR
@@ -160,7 +160,7 @@ impl Store {
         Ok(())
     }
 
-    /// A connection for reading one thing.
+    /// A connection for a single read.
     ///
     /// # Errors
     /// When the database cannot be reached.
@@ -168,7 +168,7 @@ impl Store {
         Ok(self.pool.acquire().await?)
     }
 
-    /// A transaction in which every read sees the same moment.
+    /// A read transaction in which every query sees the same snapshot.
     ///
     /// # Errors
     /// When the database cannot be reached.
@@ -176,24 +176,24 @@ impl Store {
         Ok(self.pool.begin_with(self.dialect.begin_snapshot()).await?)
     }
 
-    /// A transaction that writes. Within this crate it is used through `in_transaction!`, which tries again when it is contended.
+    /// A write transaction. Within this crate it is used through `in_transaction!`, which retries when there is contention.
     ///
     /// # Errors
-    /// When the database cannot be reached or somebody else writes for too long.
+    /// When the database cannot be reached, or another writer holds the lock for too long.
     pub async fn begin(&self) -> Result<Transaction<'static, Any>, StoreError> {
         Ok(self.pool.begin_with(self.dialect.begin_write()).await?)
     }
 
-    /// Whether the database answers.
+    /// Checks that the database answers.
     ///
     /// # Errors
-    /// Why not.
+    /// When it does not.
     pub async fn check(&self) -> Result<(), StoreError> {
         sqlx::query("SELECT 1").execute(&self.pool).await?;
         Ok(())
     }
 
-    /// How the pool is used now.
+    /// The present use of the pool.
     #[must_use]
     pub fn pool_use(&self) -> PoolUse {
         PoolUse {
@@ -202,7 +202,7 @@ impl Store {
         }
     }
 
-    /// Closes every connection.
+    /// Closes all connections.
     pub async fn close(&self) {
         self.pool.close().await;
     }
@@ -213,7 +213,7 @@ impl Store {
 pub(crate) struct Attempts(u32);
 
 impl Attempts {
-    /// Commits a transaction whose body went well; `None` asks for another attempt.
+    /// Commits a transaction whose body succeeded and rolls back one whose body failed; `None` asks for another attempt.
     pub(crate) async fn finish<T, E: From<StoreError> + Into<MaybeContended<E>>>(
         &mut self,
         transaction: Transaction<'static, Any>,
@@ -233,7 +233,7 @@ impl Attempts {
         self.retry(failure.into()).await
     }
 
-    /// Decides on a transaction that could not begin.
+    /// Decides whether a failed transaction is tried again: `None`, after a back-off, if so, else the error.
     pub(crate) async fn retry<T, E>(&mut self, failure: MaybeContended<E>) -> Result<Option<T>, E> {
         self.0 += 1;
         match failure {
@@ -249,11 +249,11 @@ impl Attempts {
     }
 }
 
-/// An error, sorted by whether the same transaction may succeed now.
+/// An error, classified by whether a retry of the same transaction may succeed.
 pub(crate) enum MaybeContended<E> {
-    /// It may.
+    /// A retry may succeed.
     Yes(E),
-    /// It will not.
+    /// A retry cannot succeed.
     No(E),
 }
 
@@ -266,8 +266,8 @@ impl From<StoreError> for MaybeContended<StoreError> {
     }
 }
 
-/// Runs `$body`, an async block's content with `$transaction` in scope, in one transaction: committed when it is `Ok`, rolled back
-/// when it is `Err`, tried again a few times when the database says that it stood in another one's way.
+/// Runs `$body`, the content of an async block with `$transaction` in scope, in one transaction: committed if it is `Ok`, rolled back if it is
+/// `Err`, and retried a few times if the database reports contention.
 macro_rules! in_transaction {
     ($store:expr, $transaction:ident => $body:expr) => {{
         let mut attempts = $crate::store::Attempts::default();

@@ -1,4 +1,4 @@
-//! What DNS servers were last told of the network.
+//! The network state that DNS servers were last sent.
 
 use fdn_core::message::NetworkDesired;
 use sqlx::AnyConnection;
@@ -6,7 +6,7 @@ use sqlx::AnyConnection;
 use super::StoreError;
 use super::row::{json, stored, to_json};
 
-/// The last state told, if any was.
+/// The last state sent; `None` before the first.
 ///
 /// # Errors
 /// When the database fails.
@@ -19,7 +19,7 @@ pub async fn network_get(
     row.map(|row| json(&row, "state")).transpose()
 }
 
-/// Keeps the state that is told now.
+/// Stores the state that is sent now.
 ///
 /// # Errors
 /// When the database fails.

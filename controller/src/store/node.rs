@@ -1,4 +1,4 @@
-//! Nodes, and what they last said of themselves.
+//! Nodes, and their last reported status.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -13,17 +13,17 @@ use super::cluster::{ClusterRow, cluster_forget_empty, cluster_observe};
 use super::enrolment::enrolment_hold;
 use super::row::{json, number, parsed, stored, to_json};
 
-/// What a node last said, and when it was heard.
+/// A node's last status.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StatusRow {
-    /// What it said.
+    /// The status.
     pub status: NodeStatus,
-    /// When that was heard.
+    /// When it was received.
     pub seen_at: Timestamp,
 }
 
-/// Writes what a node said: its cluster, its place in it, its status. A status that is older than the one held changes nothing, nor does
-/// one of a node that was removed.
+/// Writes the status of a node, with its cluster and its addresses. An older status does not replace the stored one (its cluster and addresses are
+/// written all the same); a status of a removed node changes nothing.
 ///
 /// # Errors
 /// When the database fails.
@@ -70,7 +70,7 @@ pub async fn node_observe(
     Ok(())
 }
 
-/// What every node last said, by name.
+/// The last status of every node, by name.
 ///
 /// # Errors
 /// When the database fails.
@@ -90,13 +90,13 @@ pub async fn node_status_list(
         .collect()
 }
 
-/// Where the nodes of each cluster take stage calls, in the order of their names.
+/// The addresses at which the nodes of each cluster take stage calls, in the order of the nodes' names.
 pub type StageCalls = BTreeMap<ClusterId, Vec<SocketAddr>>;
 
-/// Names in one statement.
+/// The maximum number of names in one statement.
 const NAMES: usize = 500;
 
-/// Which status of a node was read.
+/// Identifies the status of a node that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     boot: MessageId,
@@ -114,21 +114,21 @@ impl Stamp {
     }
 }
 
-/// What every node last said, for who looks at it again and again: with each look only what was written since the one before is fetched and parsed, for
-/// most nodes say what they said. It keeps a few bytes for each node that there is, and the new statuses until they are taken.
+/// The last status of every node, for repeated reads: each read fetches and parses only what was written since the one before, since most nodes
+/// report an unchanged status. Keeps a few bytes for each node, and the new statuses until they are taken.
 #[derive(Debug, Default)]
 pub struct Statuses {
     read: BTreeMap<NodeId, Stamp>,
-    /// Where nodes take stage calls.
+    /// The addresses at which nodes take stage calls.
     stage_calls: BTreeMap<NodeId, (ClusterId, SocketAddr)>,
     new: BTreeMap<NodeId, StatusRow>,
 }
 
 impl Statuses {
-    /// Reads what was written since the last time; how many statuses that were.
+    /// Reads what was written since the last time; returns the number of statuses read.
     ///
     /// # Errors
-    /// When the database fails. What was read before that counts.
+    /// When the database fails. What was read before the failure is kept.
     pub async fn read(&mut self, connection: &mut AnyConnection) -> Result<usize, StoreError> {
         let rows = sqlx::query("SELECT node, boot, sequence, seen_at FROM node_status")
             .fetch_all(&mut *connection)
@@ -181,12 +181,12 @@ impl Statuses {
         Ok(())
     }
 
-    /// What was read and not taken yet, by name.
+    /// Takes the statuses that were read and not taken yet, by name.
     pub fn take_new(&mut self) -> impl Iterator<Item = StatusRow> + use<> {
         std::mem::take(&mut self.new).into_values()
     }
 
-    /// Where the nodes of each cluster take stage calls, as they said last.
+    /// The addresses at which the nodes of each cluster take stage calls, as last reported.
     #[must_use]
     pub fn stage_calls(&self) -> StageCalls {
         let mut calls = StageCalls::new();
@@ -197,7 +197,7 @@ impl Statuses {
     }
 }
 
-/// When a node was last heard, as far as that was written.
+/// When a node was last heard from, according to its stored status.
 ///
 /// # Errors
 /// When the database fails.
@@ -213,7 +213,7 @@ pub async fn node_seen_at(
         .transpose()
 }
 
-/// Forgets a node and what it said.
+/// Deletes a node and its status; returns whether there was one.
 ///
 /// # Errors
 /// When the database fails.
@@ -229,7 +229,7 @@ pub async fn node_delete(
     Ok(done.rows_affected() > 0)
 }
 
-/// Forgets a node that has not been seen since `before`, and its cluster if that has none left and nobody made it.
+/// Deletes a node not seen since `before`, and its cluster if it has no node left and no user created it; returns whether it did.
 ///
 /// # Errors
 /// When the database fails.

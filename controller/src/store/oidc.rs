@@ -1,4 +1,4 @@
-//! Users of identity providers.
+//! Users of OpenID Connect providers.
 
 use fdn_core::{Timestamp, UserName};
 use sqlx::AnyConnection;
@@ -6,7 +6,7 @@ use sqlx::AnyConnection;
 use super::StoreError;
 use super::row::{number, parsed, stored};
 
-/// Who a provider's user is here; notes the login.
+/// The local user of a provider's user, if there is one; records the login.
 ///
 /// # Errors
 /// When the database fails.
@@ -27,10 +27,10 @@ pub async fn identity_find(
     row.as_ref().map(|row| parsed(row, "user_name")).transpose()
 }
 
-/// Notes who a provider's user is here.
+/// Links a provider's user to a local user.
 ///
 /// # Errors
-/// When the database fails, or the provider's user is somebody already.
+/// When the database fails, or the provider's user is linked already.
 pub async fn identity_insert(
     connection: &mut AnyConnection,
     (issuer, subject): (&str, &str),
@@ -49,7 +49,7 @@ pub async fn identity_insert(
     Ok(())
 }
 
-/// Whether a user may become a provider's user: was made for it, and is nobody's yet.
+/// Whether a local user may be linked to a provider's user: it was created for that, and is not linked yet.
 ///
 /// # Errors
 /// When the database fails.
@@ -67,7 +67,7 @@ pub async fn user_is_invited(
     Ok(number(&row, "n")? > 0)
 }
 
-/// Whether a user logs in with the provider: was made for it, or by it.
+/// Whether a user logs in with the provider: it was created for it, or by it.
 ///
 /// # Errors
 /// When the database fails.
@@ -82,7 +82,7 @@ pub async fn user_is_of_provider(
     Ok(number(&row, "n")? > 0)
 }
 
-/// Lets a user become a provider's user.
+/// Permits a user to be linked to a provider's user.
 ///
 /// # Errors
 /// When the database fails.

@@ -1,4 +1,4 @@
-//! The transactional outbox: messages that leave together with the state change that made them.
+//! The transactional outbox: messages committed together with the state change that caused them.
 
 use fdn_core::message::{Envelope, Message};
 use fdn_core::{MessageId, Revision, Timestamp};
@@ -7,39 +7,39 @@ use sqlx::{AnyConnection, Row};
 use super::StoreError;
 use super::row::{json, number, stored, to_json};
 
-/// Where a row stands in the order of sending.
+/// The position of a row in the sending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// The revision of the state change.
     pub revision: Revision,
-    /// Which message of it.
+    /// The number of the message within that revision.
     pub part: u64,
 }
 
-/// A message that waits.
+/// A waiting message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutboxRow {
-    /// Its place.
+    /// Its position.
     pub position: Position,
     /// The message.
     pub envelope: Envelope,
 }
 
-/// How much waits.
+/// Statistics of waiting messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutboxStats {
-    /// Messages.
+    /// The number of waiting messages.
     pub depth: u64,
-    /// When the oldest was written.
+    /// When the oldest one was written.
     pub oldest: Option<Timestamp>,
 }
 
-/// What a message is about. An unsent older message on the same topic is replaced: it says nothing that the newer one does not.
+/// The topic of a message. A new message replaces an unsent older one on the same topic, since it contains everything the older one says.
 fn topic(message: &Message) -> String {
     match message {
         Message::AppDesired(app) => format!("app/{}", app.app),
         Message::BindingsDesired(bindings) => format!("bindings/{}", bindings.app),
-        // Every change stands on the one before: none replaces another.
+        // Each change builds on the one before, so none may replace another.
         Message::BindingsChanged(changed) => {
             format!("bindings/{}/{}", changed.app, changed.revision.get())
         }
@@ -85,7 +85,7 @@ pub async fn outbox_push(
     Ok(())
 }
 
-/// The first messages that wait, in the order of their state changes.
+/// The first waiting messages, in the order of their state changes, at most `limit`.
 ///
 /// # Errors
 /// When the database fails.
@@ -128,7 +128,7 @@ pub async fn outbox_delete(
     Ok(())
 }
 
-/// Whether a message about a state change after `revision` waits.
+/// Whether a message about a state change after `revision` is waiting.
 ///
 /// # Errors
 /// When the database fails.
@@ -143,7 +143,7 @@ pub async fn outbox_waits(
     Ok(number(&row, "depth")? > 0)
 }
 
-/// How much waits.
+/// Statistics of the waiting messages.
 ///
 /// # Errors
 /// When the database fails.

@@ -14,15 +14,15 @@ use super::row::{json, number, parsed, stored, to_json};
 pub struct PlanRow {
     /// The app.
     pub app: AppName,
-    /// The group of clients, named by the first of its prefixes.
+    /// The client group, named by the first of its prefixes.
     pub group: String,
-    /// Where each stage runs.
+    /// The cluster of each stage.
     pub stages: BTreeMap<StageName, ClusterId>,
-    /// Why, as JSON. Not read with lists: with many clients it is most of the database.
+    /// The explanation, as JSON. Not read in lists: with many clients it is most of the database.
     pub explanation: Option<String>,
-    /// The revision that made it.
+    /// The revision that created it.
     pub revision: Revision,
-    /// When.
+    /// When it was made.
     pub planned_at: Timestamp,
 }
 
@@ -63,7 +63,7 @@ pub async fn plan_list_of(
     rows.iter().map(plan_row).collect()
 }
 
-/// Why a plan is as it is, as JSON, and when it was made; nothing if there is no such plan.
+/// The explanation of a plan, as JSON, and when it was made; `None` if there is no such plan.
 ///
 /// # Errors
 /// When the database fails.
@@ -88,7 +88,7 @@ pub async fn plan_explanation(
     .transpose()
 }
 
-/// Writes a plan over the one of the same app and group. Without an explanation, the one that is kept stays.
+/// Inserts a plan, or replaces the one of the same app and group. Without an explanation, the stored one stays.
 ///
 /// # Errors
 /// When the database fails.
@@ -112,7 +112,7 @@ pub async fn plan_upsert(connection: &mut AnyConnection, plan: &PlanRow) -> Resu
     Ok(())
 }
 
-/// Writes why a plan is as it is, and when that was found, if it still runs its stages there. Its revision stays.
+/// Writes a new explanation and its time, if the plan still has the same stages. Its revision stays.
 ///
 /// # Errors
 /// When the database fails.
@@ -130,15 +130,15 @@ pub async fn plan_renew(connection: &mut AnyConnection, plan: &PlanRow) -> Resul
     Ok(())
 }
 
-/// App, group and explanation, as JSON, of the plans that were made because a cluster could not take the work. Looks through the explanations of all
-/// plans: for a planner that begins, and not for each of its passes.
+/// App, group and explanation, as JSON, of the plans that were made because a cluster could not take the work. Scans the explanations of all
+/// plans: for the start of a planner, not for each of its passes.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn plan_list_failover(
     connection: &mut AnyConnection,
 ) -> Result<Vec<(AppName, String, String)>, StoreError> {
-    // Nothing else in JSON looks so: within a text the quotes are escaped.
+    // Nothing else in the JSON can look like this: within a text the quotes are escaped.
     let rows = sqlx::query(
         "SELECT app, client_group, explanation FROM plans WHERE explanation LIKE '%\"failover\":{%' ORDER BY app, client_group",
     )
@@ -154,7 +154,7 @@ pub async fn plan_list_failover(
     rows.iter().map(row).collect()
 }
 
-/// What is kept with a plan that goes on under another group's name.
+/// The explanation of a new plan that comes without one.
 const UNEXPLAINED: &str = r#"{"reason":"as it was planned before","candidates":[]}"#;
 
 /// Removes a plan.

@@ -1,4 +1,4 @@
-//! Policies of apps, keys of their callers, and calls counted towards quotas.
+//! Policies of apps, keys of their callers, and the calls that count towards quotas.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use super::domain::{domain_hosts, domain_hosts_all};
 use super::row::{json, number, parsed, stored, to_json};
 use super::traffic::{traffic_get, traffic_list};
 
-/// Invocations that are looked up with one statement.
+/// The maximum number of invocations looked up in one statement.
 const ROWS: usize = 500;
 
 /// The policy of an app.
@@ -25,15 +25,15 @@ pub struct PolicyRow {
     pub app: AppName,
     /// The rules.
     pub policy: Policy,
-    /// The revision of desired state that brought it.
+    /// The revision of desired state that introduced it.
     pub revision: Revision,
     /// When it was set.
     pub updated_at: Timestamp,
-    /// Who set it.
+    /// The account that set it.
     pub updated_by: String,
 }
 
-/// The columns that a row is made of, and what else a query says.
+/// A query for all columns of a policy, with the rest of the statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -68,7 +68,7 @@ pub async fn policy_get(
     row.as_ref().map(policy_row).transpose()
 }
 
-/// How many jobs a tenant's app may run at once by its policy; nothing if it does not say.
+/// The number of jobs that a tenant's app may run at once by its policy; `None` if the policy does not limit it.
 ///
 /// # Errors
 /// When the database fails.
@@ -86,7 +86,7 @@ pub async fn policy_jobs_at_once(
     Ok(policy.and_then(|policy| policy.jobs_at_once))
 }
 
-/// Writes a policy.
+/// Inserts or updates a policy.
 ///
 /// # Errors
 /// When the database fails or there is no such app.
@@ -113,18 +113,18 @@ pub async fn policy_upsert(
     Ok(())
 }
 
-/// A key as it is stored.
+/// A stored key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRow {
     /// The app.
     pub app: AppName,
-    /// What may be shown.
+    /// The part that may be shown.
     pub info: KeyInfo,
     /// The SHA-256 of the key.
     pub hash: Digest,
 }
 
-/// The columns that a row is made of, and what else a query says.
+/// A query for all columns of a key, with the rest of the statement.
 macro_rules! select_keys {
     ($rest:literal) => {
         concat!(
@@ -154,7 +154,7 @@ fn key_row(row: &AnyRow) -> Result<KeyRow, StoreError> {
     })
 }
 
-/// Adds a key.
+/// Inserts a key.
 ///
 /// # Errors
 /// When the database fails or there is no such app.
@@ -180,7 +180,7 @@ pub async fn key_insert(
     Ok(())
 }
 
-/// The keys of an app, newest first, those taken back among them.
+/// The keys of an app, newest first, including revoked ones.
 ///
 /// # Errors
 /// When the database fails.
@@ -197,7 +197,7 @@ pub async fn key_list(
     rows.iter().map(key_row).collect()
 }
 
-/// Takes a key back; `false` if there is none or it was taken back before.
+/// Revokes a key; `false` if there is none or it was revoked before.
 ///
 /// # Errors
 /// When the database fails.
@@ -218,7 +218,7 @@ pub async fn key_revoke(
     Ok(done.rows_affected() == 1)
 }
 
-/// Forgets keys of an app that do not count any more, but for the newest `keep` of them.
+/// Deletes keys of an app that are expired or revoked, except the newest `keep` of them.
 ///
 /// # Errors
 /// When the database fails.
@@ -239,7 +239,7 @@ pub async fn key_trim(
     Ok(())
 }
 
-/// What the gateways of an app are told.
+/// The settings for the gateways of an app.
 ///
 /// # Errors
 /// When the database fails.
@@ -264,7 +264,7 @@ pub async fn gateway_get(
     })
 }
 
-/// What the gateways of all apps are told, where that is anything.
+/// The settings for the gateways of all apps, where they differ from the default.
 ///
 /// # Errors
 /// When the database fails.
@@ -304,7 +304,7 @@ pub async fn gateway_list(
     Ok(all)
 }
 
-/// A key as nodes get it. One that has an end goes along: nodes know the time.
+/// A key as nodes get it, unless it is revoked. Expiry is left to the nodes, which know the time.
 fn pushed(row: KeyRow) -> Option<ApiKey> {
     row.info.revoked_at.is_none().then_some(ApiKey {
         id: row.info.id,
@@ -314,7 +314,7 @@ fn pushed(row: KeyRow) -> Option<ApiKey> {
     })
 }
 
-/// Apps whose calls count towards quotas.
+/// The apps whose calls count towards quotas.
 async fn quota_apps(connection: &mut AnyConnection) -> Result<BTreeSet<AppName>, StoreError> {
     let rows = sqlx::query("SELECT app FROM app_policies WHERE has_quota = 1")
         .fetch_all(connection)
@@ -322,8 +322,8 @@ async fn quota_apps(connection: &mut AnyConnection) -> Result<BTreeSet<AppName>,
     rows.iter().map(|row| parsed(row, "app")).collect()
 }
 
-/// Calls of a batch of sums that count towards quotas, by app and day. What is added and what is taken away of one call lies on one day, so none is
-/// below zero.
+/// The calls in a batch of sums that count towards quotas, by app and day. What is added and what is subtracted for one call is on the same day, so
+/// no count is below zero.
 ///
 /// # Errors
 /// When the database fails.
@@ -345,8 +345,8 @@ pub async fn quota_of(
     Ok(new.collect())
 }
 
-/// Calls of a batch of records that count towards quotas and are not known yet, by app and day. To be asked before the batch is stored, in the same
-/// transaction.
+/// The calls in a batch of records that count towards quotas and are not known yet, by app and day. To be called before the batch is stored, in the
+/// same transaction.
 ///
 /// # Errors
 /// When the database fails.
@@ -355,7 +355,7 @@ pub async fn quota_new(
     batch: &UsageBatch,
 ) -> Result<BTreeMap<(AppName, u64), u64>, StoreError> {
     let bounded = quota_apps(connection).await?;
-    // An invocation that stands twice in a batch is one call.
+    // An invocation that occurs twice in a batch is one call.
     let calls: BTreeMap<String, (&AppName, u64)> = batch
         .records
         .iter()
@@ -369,7 +369,7 @@ pub async fn quota_new(
     let ids: Vec<&String> = calls.keys().collect();
     for ids in ids.chunks(ROWS) {
         let places: Vec<String> = (1..=ids.len()).map(|n| format!("${n}")).collect();
-        // The text is made of numbers alone; values are bound.
+        // The text contains only placeholders; values are bound.
         let text = format!(
             "SELECT invocation FROM usage_records WHERE invocation IN ({})",
             places.join(", ")
@@ -391,7 +391,7 @@ pub async fn quota_new(
     Ok(new)
 }
 
-/// Adds calls to the days of their apps.
+/// Adds calls to the daily counts of their apps.
 ///
 /// # Errors
 /// When the database fails.
@@ -413,7 +413,7 @@ pub async fn quota_add(
     Ok(())
 }
 
-/// Calls of all apps with a quota in the day and month of `now`.
+/// The calls of all apps with a quota, in the day and the month of `now`.
 ///
 /// # Errors
 /// When the database fails.
@@ -445,7 +445,7 @@ pub async fn quota_used(
     Ok(all.into_iter().map(told).collect())
 }
 
-/// Forgets days before `day`.
+/// Deletes the counts of days before `day`.
 ///
 /// # Errors
 /// When the database fails.

@@ -1,4 +1,4 @@
-//! What an upgrade would do to the schema, told and proven without doing it: `fdn-controller migrate --dry-run`.
+//! Dry runs of schema upgrades: lists and tests pending migrations without applying them, for `fdn-controller migrate --dry-run`.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,12 @@ use super::copy::schema_version;
 use super::schema::refusal;
 use super::{MIGRATOR, Store, StoreError};
 
-/// A migration that is still to be applied.
+/// A migration not yet applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
     /// Its version.
     pub version: i64,
-    /// What it is about.
+    /// Its description.
     pub description: String,
 }
 
@@ -43,8 +43,8 @@ impl Store {
             .collect())
     }
 
-    /// Applies all of them in one transaction that is rolled back: what fails here would fail in earnest. Tables are locked meanwhile as an upgrade
-    /// locks them.
+    /// Applies all pending migrations in a transaction that is rolled back: what fails here would fail in the upgrade. Tables are locked meanwhile
+    /// as in an upgrade.
     ///
     /// # Errors
     /// As [`Store::migrate`].
@@ -58,7 +58,7 @@ impl Store {
             Ok::<_, StoreError>(ended?)
         }
         .await;
-        // A migrator that fails keeps its lock for as long as the connection lives.
+        // A migrator that fails keeps its advisory lock as long as the connection lives.
         let closed = connection.close().await;
         applied?;
         Ok(closed?)

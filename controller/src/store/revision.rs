@@ -1,4 +1,4 @@
-//! The source of revisions.
+//! The revision counter.
 
 use fdn_core::Revision;
 use sqlx::AnyConnection;
@@ -6,7 +6,7 @@ use sqlx::AnyConnection;
 use super::StoreError;
 use super::row::number;
 
-/// Takes the next revision. Its row stays locked until the transaction ends, so revisions are committed in their order.
+/// Takes the next revision. The counter's row stays locked until the transaction ends, so revisions are committed in order.
 ///
 /// # Errors
 /// When the database fails.
@@ -19,8 +19,8 @@ pub async fn revision_next(connection: &mut AnyConnection) -> Result<Revision, S
     number(&row, "value").map(Revision)
 }
 
-/// Locks what [`revision_next`] locks without taking a revision, so that what is then read and written is one step to all controllers; the
-/// last revision taken.
+/// Takes the lock of [`revision_next`] without taking a revision, so that the transaction's reads and writes are atomic to all controllers; returns
+/// the last revision taken.
 ///
 /// # Errors
 /// When the database fails.

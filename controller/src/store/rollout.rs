@@ -1,4 +1,4 @@
-//! Objectives of apps, the versions that are watched, and those that broke their objective.
+//! Objectives of apps, the versions under watch, and the versions that broke their objective.
 
 use std::collections::BTreeMap;
 
@@ -15,54 +15,54 @@ use super::row::{json, number, parsed, stored, to_json, version};
 pub struct ObjectiveRow {
     /// The app.
     pub app: AppName,
-    /// What new versions must keep to.
+    /// The objective that new versions must meet.
     pub objective: Objective,
     /// When it was set.
     pub updated_at: Timestamp,
-    /// Who set it.
+    /// The account that set it.
     pub updated_by: String,
 }
 
-/// The version that is or was watched last.
+/// The last watch of an app, running or ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RolloutRow {
     /// The app.
     pub app: AppName,
-    /// This watch, and no other of the app.
+    /// The id of this watch.
     pub id: String,
-    /// The version.
+    /// The watched version.
     pub candidate: VersionNumber,
-    /// What gets its calls if it breaks.
+    /// The version that gets its calls if it breaks the objective.
     pub baseline: VersionNumber,
-    /// Whether a deploy made the split.
+    /// Whether a deploy created the traffic split.
     pub by_deploy: bool,
-    /// Whether the version had no calls before.
+    /// Whether the version had no calls before the watch.
     pub fresh: bool,
-    /// How far it is.
+    /// The state of the watch.
     pub state: RolloutState,
-    /// When its window began.
+    /// The start of its window.
     pub since: Timestamp,
-    /// Calls in the window, as last counted.
+    /// The calls in the window, as last counted.
     pub calls: u64,
     /// Of these, failures.
     pub failures: u64,
-    /// Why it broke, or what is waited for.
+    /// Why the version broke the objective, or what the watch waits for.
     pub reason: String,
 }
 
-/// What one start of a node counted.
+/// The counts of one boot of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// When the window began.
+    /// The counts at the start of the window.
     pub base: CallCounts,
-    /// Last.
+    /// The last reported counts.
     pub latest: CallCounts,
 }
 
-/// A start of a node.
+/// One boot of a node.
 pub type Boot = (NodeId, MessageId);
 
-/// The objective of an app, if it has one.
+/// The objective of an app; `None` if it has none.
 ///
 /// # Errors
 /// When the database fails.
@@ -87,7 +87,7 @@ pub async fn objective_get(
     row.map(read).transpose()
 }
 
-/// Writes an objective.
+/// Inserts or updates an objective.
 ///
 /// # Errors
 /// When the database fails or there is no such app.
@@ -111,7 +111,7 @@ pub async fn objective_upsert(
     Ok(())
 }
 
-/// Takes the objective of an app away; whether there was one.
+/// Deletes the objective of an app; returns whether there was one.
 ///
 /// # Errors
 /// When the database fails.
@@ -126,7 +126,7 @@ pub async fn objective_delete(
     Ok(done.rows_affected() > 0)
 }
 
-/// The columns that a row is made of, and what else a query says.
+/// A query for all columns of a watch, with the rest of the statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -159,7 +159,7 @@ fn rollout_row(row: &AnyRow) -> Result<RolloutRow, StoreError> {
     })
 }
 
-/// The version of an app that is or was watched last.
+/// The last watch of an app, running or ended.
 ///
 /// # Errors
 /// When the database fails.
@@ -174,7 +174,7 @@ pub async fn rollout_get(
     row.as_ref().map(rollout_row).transpose()
 }
 
-/// The versions that are watched, by app.
+/// The running watches, by app.
 ///
 /// # Errors
 /// When the database fails.
@@ -187,7 +187,7 @@ pub async fn rollout_list_watching(
     rows.iter().map(rollout_row).collect()
 }
 
-/// Writes which version is watched, or how far that is.
+/// Inserts or updates the watch of an app.
 ///
 /// # Errors
 /// When the database fails or there is no such app.
@@ -218,7 +218,7 @@ pub async fn rollout_upsert(
     Ok(())
 }
 
-/// Forgets which version was watched, and what was counted of it.
+/// Deletes the watch of an app; its counts go with it.
 ///
 /// # Errors
 /// When the database fails.
@@ -233,7 +233,7 @@ pub async fn rollout_delete(
     Ok(())
 }
 
-/// What each start of each node counted of the watched version.
+/// The counts of the watched version, by boot of each node.
 ///
 /// # Errors
 /// When the database fails.
@@ -255,10 +255,10 @@ pub async fn counts_list(
     rows.iter().map(read).collect()
 }
 
-/// Writes what a start of a node counted.
+/// Inserts or updates the counts of a boot.
 ///
 /// # Errors
-/// When the database fails or nothing of the app is watched.
+/// When the database fails or the app has no watch.
 pub async fn counts_upsert(
     connection: &mut AnyConnection,
     app: &AppName,
@@ -279,7 +279,7 @@ pub async fn counts_upsert(
     Ok(())
 }
 
-/// Forgets what was counted of an app.
+/// Deletes the counts of an app.
 ///
 /// # Errors
 /// When the database fails.
@@ -294,7 +294,7 @@ pub async fn counts_delete(
     Ok(())
 }
 
-/// The versions of a function that broke their objective, and why.
+/// The versions of a function that broke their objective, with the reasons.
 ///
 /// # Errors
 /// When the database fails.
@@ -343,7 +343,7 @@ pub async fn bad_version_mark(
     Ok(())
 }
 
-/// Takes the mark of a version away: somebody wants it all the same.
+/// Clears the mark of a version, because it was chosen all the same.
 ///
 /// # Errors
 /// When the database fails.

@@ -9,7 +9,7 @@ use sqlx::any::AnyRow;
 
 use super::StoreError;
 
-/// A column whose text form is a domain type's.
+/// Reads a column that holds the text form of a domain type.
 pub(super) fn parsed<T: FromStr<Err: Display>>(
     row: &AnyRow,
     column: &str,
@@ -18,13 +18,13 @@ pub(super) fn parsed<T: FromStr<Err: Display>>(
     text.parse().map_err(|e| StoreError::corrupt(column, e))
 }
 
-/// A column that holds JSON.
+/// Reads a column that holds JSON.
 pub(super) fn json<T: DeserializeOwned>(row: &AnyRow, column: &str) -> Result<T, StoreError> {
     let text: String = row.try_get(column)?;
     serde_json::from_str(&text).map_err(|e| StoreError::corrupt(column, e))
 }
 
-/// The same for a column that may be empty.
+/// Like [`json`], for a column that may be null.
 pub(super) fn json_or_none<T: DeserializeOwned>(
     row: &AnyRow,
     column: &str,
@@ -34,25 +34,25 @@ pub(super) fn json_or_none<T: DeserializeOwned>(
         .transpose()
 }
 
-/// A column with a number that is never negative.
+/// Reads a number that is never negative.
 pub(super) fn number(row: &AnyRow, column: &str) -> Result<u64, StoreError> {
     let value: i64 = row.try_get(column)?;
     u64::try_from(value).map_err(|e| StoreError::corrupt(column, e))
 }
 
-/// The same for a column that may be empty.
+/// Like [`number`], for a column that may be null.
 pub(super) fn number_or_none(row: &AnyRow, column: &str) -> Result<Option<u64>, StoreError> {
     row.try_get::<Option<i64>, _>(column)?
         .map(|value| u64::try_from(value).map_err(|e| StoreError::corrupt(column, e)))
         .transpose()
 }
 
-/// A column with a version number.
+/// Reads a version number.
 pub(super) fn version(row: &AnyRow, column: &str) -> Result<fdn_core::VersionNumber, StoreError> {
     version_of(row.try_get(column)?, column)
 }
 
-/// The same for a column that may be empty.
+/// Like [`version`], for a column that may be null.
 pub(super) fn version_or_none(
     row: &AnyRow,
     column: &str,
@@ -68,12 +68,12 @@ fn version_of(value: i64, column: &str) -> Result<fdn_core::VersionNumber, Store
         .and_then(|n| n.try_into().map_err(|e| StoreError::corrupt(column, e)))
 }
 
-/// A number as the databases keep it. Values beyond 2^63 do not occur; they would be kept as the largest.
+/// Converts a number for storage. Values of 2^63 and above do not occur; they would be stored as the largest one.
 pub(super) fn stored(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// JSON text of a value of ours.
+/// The JSON text of a value; `column` is for the error.
 pub(super) fn to_json<T: serde::Serialize + ?Sized>(
     value: &T,
     column: &str,
@@ -81,7 +81,7 @@ pub(super) fn to_json<T: serde::Serialize + ?Sized>(
     serde_json::to_string(value).map_err(|e| StoreError::corrupt(column, e))
 }
 
-/// The same as [`parsed`] for a column that may be empty.
+/// Like [`parsed`], for a column that may be null.
 pub(super) fn parsed_or_none<T: FromStr<Err: Display>>(
     row: &AnyRow,
     column: &str,
@@ -91,7 +91,7 @@ pub(super) fn parsed_or_none<T: FromStr<Err: Display>>(
         .transpose()
 }
 
-/// A time that may be absent.
+/// Reads a time that may be null.
 pub(super) fn time_or_none(
     row: &AnyRow,
     column: &str,

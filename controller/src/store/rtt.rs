@@ -1,4 +1,5 @@
-//! Round-trip times that nodes measured, to clients and between clusters, smoothed; bounded, the longest unmeasured go first.
+//! Smoothed round-trip times that nodes measured, to clients and between clusters. Their number is bounded: those unmeasured for the longest go
+//! first.
 
 use fdn_core::{ClientPrefix, ClusterId, Millis, Timestamp};
 use sqlx::any::AnyRow;
@@ -7,22 +8,22 @@ use sqlx::{AnyConnection, Row};
 use super::StoreError;
 use super::row::{number, parsed, stored};
 
-/// One measurement.
+/// A measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RttRow<K> {
-    /// Between whom.
+    /// Its two ends.
     pub key: K,
-    /// The smoothed round trip.
+    /// The smoothed round-trip time.
     pub rtt: Millis,
-    /// Connections that went into it.
+    /// The number of connections measured.
     pub samples: u64,
     /// When it changed last.
     pub updated_at: Timestamp,
 }
 
-/// Clients, and the cluster whose gateways measured.
+/// The clients' prefix, and the cluster whose gateways measured.
 pub type ClientKey = (ClientPrefix, ClusterId);
-/// The cluster whose nodes measured, and the other one.
+/// The cluster whose nodes measured, and the cluster measured.
 pub type LinkKey = (ClusterId, ClusterId);
 
 fn measurement<K>(row: &AnyRow, key: K) -> Result<RttRow<K>, StoreError> {
@@ -34,7 +35,7 @@ fn measurement<K>(row: &AnyRow, key: K) -> Result<RttRow<K>, StoreError> {
     })
 }
 
-/// Round trips to clients that changed at `since` or later, by prefix and cluster.
+/// Round-trip times to clients that changed at `since` or later, by prefix and cluster.
 ///
 /// # Errors
 /// When the database fails.
@@ -51,7 +52,7 @@ pub async fn rtt_list(
         .collect()
 }
 
-/// Round trips between clusters that changed at `since` or later, by cluster.
+/// Round-trip times between clusters that changed at `since` or later, by the two clusters.
 ///
 /// # Errors
 /// When the database fails.
@@ -73,7 +74,7 @@ pub async fn link_list(
         .collect()
 }
 
-/// Writes a measurement over the one of the same prefix and cluster, unless that is newer.
+/// Inserts a measurement, or replaces the one of the same prefix and cluster unless that is newer.
 ///
 /// # Errors
 /// When the database fails.
@@ -96,7 +97,7 @@ pub async fn rtt_upsert(
     Ok(())
 }
 
-/// Writes a measurement over the one of the same clusters, unless that is newer.
+/// Inserts a measurement, or replaces the one of the same clusters unless that is newer.
 ///
 /// # Errors
 /// When the database fails.
@@ -119,7 +120,7 @@ pub async fn link_upsert(
     Ok(())
 }
 
-/// Removes a measurement.
+/// Deletes a measurement to clients.
 ///
 /// # Errors
 /// When the database fails.
@@ -135,7 +136,7 @@ pub async fn rtt_delete(
     Ok(())
 }
 
-/// Removes a measurement.
+/// Deletes a measurement between clusters.
 ///
 /// # Errors
 /// When the database fails.

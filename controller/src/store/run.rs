@@ -1,4 +1,4 @@
-//! Runs of workflows: the newest of each app, as the gateways that lead them told last.
+//! Workflow runs: the newest ones of each app, as last reported by the gateways that lead them.
 
 use fdn_core::runs::RunInfo;
 use fdn_core::{AppName, RunId};
@@ -7,7 +7,7 @@ use sqlx::AnyConnection;
 use super::StoreError;
 use super::row::{json, to_json};
 
-/// Writes a run over an older record of it. A run of an app that does not exist (any more) is dropped.
+/// Inserts a run, or replaces an older record of it. A run of an app that does not exist (any more) is dropped.
 ///
 /// # Errors
 /// When the database fails.
@@ -27,7 +27,7 @@ pub async fn run_upsert(connection: &mut AnyConnection, run: &RunInfo) -> Result
     Ok(())
 }
 
-/// Keeps the `keep` newest runs of an app.
+/// Deletes all but the `keep` newest runs of an app; returns how many were deleted.
 ///
 /// # Errors
 /// When the database fails.
@@ -47,7 +47,7 @@ pub async fn run_trim(
     Ok(done.rows_affected())
 }
 
-/// Runs of an app before the one of this id, the newest first, at most `limit`; only those of a call, if it is named.
+/// Runs of an app before the id `before` (if empty, from the newest), newest first, at most `limit`; with `request`, only those of that call.
 ///
 /// # Errors
 /// When the database fails.

@@ -1,6 +1,6 @@
-//! The schema: the files of `migrations/`, embedded when the controller was built.
+//! The schema: the files of `migrations/`, embedded at build time.
 //!
-//! Not with `sqlx::migrate!`: its macro crate compiles both databases' drivers, SQLite itself included, a second time for the compiler's own use.
+//! `sqlx::migrate!` is not used: its macro crate compiles both databases' drivers, SQLite itself included, a second time for the compiler's own use.
 
 use std::sync::LazyLock;
 
@@ -32,7 +32,7 @@ pub fn newest() -> i64 {
     MIGRATOR.iter().map(|each| each.version).max().unwrap_or(0)
 }
 
-/// What a failure of the migrator means. A migration that was applied and is later than all of ours was brought by a newer release.
+/// Interprets a failure of the migrator. An applied migration later than all known ones was made by a newer release.
 pub(super) fn refusal(error: MigrateError) -> StoreError {
     match error {
         MigrateError::VersionMissing(found) if found > newest() => StoreError::Newer {
@@ -43,7 +43,7 @@ pub(super) fn refusal(error: MigrateError) -> StoreError {
     }
 }
 
-/// A migration, as sqlx takes it from a file of this name: databases hold its description and the checksum of its text.
+/// A migration, as sqlx reads it from a file of this name: the database stores its description and the checksum of its text.
 fn migration(name: &str, text: String) -> Option<Migration> {
     let (version, description) = name.strip_suffix(SUFFIX)?.split_once('_')?;
     Some(Migration::new(

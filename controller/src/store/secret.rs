@@ -1,4 +1,4 @@
-//! Values of secrets, sealed under the data keys of their tenants, and those keys, wrapped under master keys.
+//! Sealed values of secrets, and the data keys of tenants that seal them, wrapped by master keys.
 
 use fdn_core::message::Sealed;
 use fdn_core::{DataKeyId, FunctionName, Revision, SecretName, TenantId, Timestamp};
@@ -13,32 +13,32 @@ use super::version::{VersionRow, select_versions, version_row};
 /// A tenant's data key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataKeyRow {
-    /// Which key.
+    /// The key's id.
     pub id: DataKeyId,
-    /// Whose secrets are sealed under it.
+    /// The tenant whose secrets it seals.
     pub tenant: TenantId,
-    /// The master key that it is wrapped under.
+    /// The master key that wraps it.
     pub master: MasterKeyId,
-    /// The key, wrapped.
+    /// The wrapped key.
     pub wrapped: Sealed,
 }
 
-/// A secret of a function with the key that it is sealed under.
+/// A secret of a function, with the data key that seals it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretRow {
     /// The function.
     pub function: FunctionName,
     /// The secret.
     pub name: SecretName,
-    /// What it is sealed under.
+    /// The data key that seals it.
     pub key: DataKeyRow,
-    /// The value, sealed.
+    /// The sealed value.
     pub sealed: Sealed,
-    /// The revision of desired state that brought it.
+    /// The revision of desired state that introduced it.
     pub revision: Revision,
     /// When it was set.
     pub updated_at: Timestamp,
-    /// Who set it.
+    /// The account that set it.
     pub updated_by: String,
 }
 
@@ -85,7 +85,7 @@ pub async fn secret_list(
     rows.iter().map(secret_row).collect()
 }
 
-/// Writes a secret, new or not.
+/// Inserts or updates a secret.
 ///
 /// # Errors
 /// When the database fails, or there is no such function or data key.
@@ -113,7 +113,7 @@ pub async fn secret_upsert(
     Ok(())
 }
 
-/// Removes a secret; whether there was one.
+/// Deletes a secret; returns whether there was one.
 ///
 /// # Errors
 /// When the database fails.
@@ -132,7 +132,7 @@ pub async fn secret_delete(
     Ok(done.rows_affected() > 0)
 }
 
-/// A tenant's data key, if it has one.
+/// A tenant's data key; `None` if it has none.
 ///
 /// # Errors
 /// When the database fails.
@@ -149,7 +149,7 @@ pub async fn data_key_get(
     row.as_ref().map(data_key_row).transpose()
 }
 
-/// Adds a data key, unless the tenant has one.
+/// Inserts a data key, unless the tenant has one.
 ///
 /// # Errors
 /// When the database fails or there is no such tenant.
@@ -172,7 +172,7 @@ pub async fn data_key_insert(
     Ok(())
 }
 
-/// Data keys that are not wrapped under `master`, in the order of their ids after `after`, at most `limit`.
+/// A page of data keys that are not wrapped by `master`, by id, beginning after `after`, at most `limit`.
 ///
 /// # Errors
 /// When the database fails.
@@ -193,7 +193,7 @@ pub async fn data_key_list_not_under(
     rows.iter().map(data_key_row).collect()
 }
 
-/// Writes how a data key is wrapped now, if it is still wrapped as `before` says; whether it was.
+/// Replaces the wrapping of a data key, if it is still the one in `before`; returns whether it was.
 ///
 /// # Errors
 /// When the database fails.
@@ -216,7 +216,7 @@ pub async fn data_key_rewrap(
     Ok(done.rows_affected() == 1)
 }
 
-/// How many data keys each master key wraps.
+/// The number of data keys that each master key wraps.
 ///
 /// # Errors
 /// When the database fails.
@@ -231,7 +231,7 @@ pub async fn data_key_counts(
     rows.iter().map(count).collect()
 }
 
-/// Versions that still carry values sealed the old way, at most `limit`: of each function the current one first, then the newest.
+/// Versions that still contain secret values, sealed in the old way, at most `limit`: of each function the current one first, then the newest.
 ///
 /// # Errors
 /// When the database fails.
@@ -250,7 +250,7 @@ pub async fn version_list_with_values(
     rows.iter().map(version_row).collect()
 }
 
-/// Empties the values that a version carries.
+/// Clears the secret values of a version.
 ///
 /// # Errors
 /// When the database fails.

@@ -1,4 +1,4 @@
-//! Sessions: what a login begins.
+//! Login sessions.
 
 use fdn_core::account::SessionKind;
 use fdn_core::{NetworkRole, SessionId, Timestamp, UserName};
@@ -8,33 +8,33 @@ use sqlx::{AnyConnection, Row};
 use super::StoreError;
 use super::row::{number, parsed, parsed_or_none, stored, time_or_none};
 
-/// A session as it is kept.
+/// A stored session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRow {
     /// Its id.
     pub id: SessionId,
-    /// The SHA-256 of what it is known by.
+    /// The SHA-256 of its secret.
     pub hash: String,
-    /// Whose it is.
+    /// The user.
     pub user: UserName,
-    /// How it is held.
+    /// How the client holds it.
     pub kind: SessionKind,
     /// When it began.
     pub created_at: Timestamp,
-    /// When it ends.
+    /// When it expires.
     pub expires_at: Timestamp,
-    /// When it was last seen, to the minute.
+    /// When it was last used, to the minute.
     pub last_used_at: Timestamp,
-    /// From where it was begun.
+    /// The address from which it was begun.
     pub address: Option<String>,
 }
 
-/// What a user is at this moment, beside a session or token of theirs.
+/// The present state of the user of a session or token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The role in the network.
+    /// The user's network role.
     pub network_role: Option<NetworkRole>,
-    /// Since when the user is disabled.
+    /// Since when the user is disabled; `None` if not disabled.
     pub disabled_at: Option<Timestamp>,
 }
 
@@ -63,7 +63,7 @@ fn session(row: &AnyRow) -> Result<SessionRow, StoreError> {
     })
 }
 
-/// What a row says of the user who holds something.
+/// Reads the user's columns of a joined row.
 pub(super) fn holder(row: &AnyRow) -> Result<Holder, StoreError> {
     Ok(Holder {
         network_role: parsed_or_none(row, "network_role")?,
@@ -71,7 +71,7 @@ pub(super) fn holder(row: &AnyRow) -> Result<Holder, StoreError> {
     })
 }
 
-/// Keeps a new session.
+/// Inserts a new session.
 ///
 /// # Errors
 /// When the database fails.
@@ -96,7 +96,7 @@ pub async fn session_insert(
     Ok(())
 }
 
-/// The session of this hash and its user, if it has not expired.
+/// The session with this hash, and its user, if it has not expired.
 ///
 /// # Errors
 /// When the database fails.
@@ -118,7 +118,7 @@ pub async fn session_find(
         .transpose()
 }
 
-/// A user's sessions, the last used first.
+/// A user's sessions that have not expired, last used first.
 ///
 /// # Errors
 /// When the database fails.
@@ -138,7 +138,7 @@ pub async fn session_list(
     rows.iter().map(session).collect()
 }
 
-/// Notes that a session was seen.
+/// Records the last use of a session.
 ///
 /// # Errors
 /// When the database fails.
@@ -155,7 +155,7 @@ pub async fn session_touch(
     Ok(())
 }
 
-/// Ends one session of a user; `false` if there is none.
+/// Deletes one session of a user; `false` if there is none.
 ///
 /// # Errors
 /// When the database fails.
@@ -172,7 +172,7 @@ pub async fn session_delete(
     Ok(done.rows_affected() == 1)
 }
 
-/// Ends all sessions of a user but one; how many.
+/// Deletes all sessions of a user except `but`; returns how many were deleted.
 ///
 /// # Errors
 /// When the database fails.
@@ -189,7 +189,7 @@ pub async fn session_delete_others(
     Ok(done.rows_affected())
 }
 
-/// Removes sessions that have expired, and the least recently used ones of `user` beyond `keep`.
+/// Deletes expired sessions, and the least recently used ones of `user` beyond `keep`.
 ///
 /// # Errors
 /// When the database fails.

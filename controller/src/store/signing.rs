@@ -1,4 +1,4 @@
-//! Public keys whose signatures count in a tenant.
+//! Public keys of tenants that verify signatures.
 
 use fdn_core::repository::{SignaturePolicy, SigningKeyInfo};
 use fdn_core::{Digest, SigningKeyName, TenantId, Timestamp};
@@ -19,7 +19,7 @@ fn key(row: &AnyRow) -> Result<SigningKeyInfo, StoreError> {
     })
 }
 
-/// A tenant's keys, by name. There are few: the settings bound them.
+/// A tenant's keys, by name. Their number is limited by the settings.
 ///
 /// # Errors
 /// When the database fails.
@@ -35,7 +35,7 @@ pub async fn signing_key_list(
     rows.iter().map(key).collect()
 }
 
-/// Adds a key, or replaces the one of its name.
+/// Inserts a key, or replaces the one with its name.
 ///
 /// # Errors
 /// When the database fails or there is no such tenant.
@@ -113,7 +113,7 @@ pub async fn signature_policy_set(
     Ok(())
 }
 
-/// Whether a tenant has a key of this fingerprint.
+/// Whether a tenant has a key with this fingerprint.
 ///
 /// # Errors
 /// When the database fails.

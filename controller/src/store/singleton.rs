@@ -1,4 +1,4 @@
-//! Work that one controller at a time does for all.
+//! Leases on work that only one controller does at a time.
 
 use fdn_core::Timestamp;
 use sqlx::{AnyConnection, Row};
@@ -6,8 +6,8 @@ use sqlx::{AnyConnection, Row};
 use super::StoreError;
 use super::row::stored;
 
-/// Takes or keeps the work `name` until `until`, if nobody else has it; whether `holder` has it now. One statement: of several that ask at once
-/// one gets it.
+/// Takes or renews the lease on the work `name` until `until`, unless another holder has it; returns whether `holder` has it now. It is one
+/// statement, so of several concurrent requests only one succeeds.
 ///
 /// # Errors
 /// When the database fails.
@@ -32,7 +32,7 @@ pub async fn singleton_ask(
     Ok(done.rows_affected() == 1)
 }
 
-/// Gives all work of a holder back.
+/// Ends all leases of a holder.
 ///
 /// # Errors
 /// When the database fails.
@@ -44,7 +44,7 @@ pub async fn singleton_end(connection: &mut AnyConnection, holder: &str) -> Resu
     Ok(())
 }
 
-/// Who has which work, and until when.
+/// All leases: name of the work, holder, end.
 ///
 /// # Errors
 /// When the database fails.

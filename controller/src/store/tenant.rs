@@ -9,7 +9,7 @@ use sqlx::{AnyConnection, Row};
 use super::StoreError;
 use super::row::{number, parsed, stored, time_or_none};
 
-/// The columns that [`tenant`] reads, and what else a query says.
+/// A query for the columns that [`tenant`] reads, with the rest of the statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -25,7 +25,7 @@ macro_rules! select {
     };
 }
 
-/// Limits of a tenant's own.
+/// Reads the limits set for the tenant itself.
 fn limit(row: &AnyRow) -> Result<StorageLimit, StoreError> {
     let own = |column| {
         let value: Option<i64> = row.try_get(column)?;
@@ -38,7 +38,7 @@ fn limit(row: &AnyRow) -> Result<StorageLimit, StoreError> {
     })
 }
 
-/// A tenant; where it has no limit of its own, the limit is the largest number.
+/// Reads a tenant; a limit that is not set for the tenant itself becomes the largest number.
 fn tenant(row: &AnyRow) -> Result<TenantInfo, StoreError> {
     let limit = limit(row)?;
     Ok(TenantInfo {
@@ -61,7 +61,7 @@ fn tenant(row: &AnyRow) -> Result<TenantInfo, StoreError> {
     })
 }
 
-/// The tenant that a caller names.
+/// The tenant with this id or name, even if it is deleted.
 ///
 /// # Errors
 /// When the database fails.
@@ -81,7 +81,7 @@ pub async fn tenant_get(
     row.as_ref().map(self::tenant).transpose()
 }
 
-/// Tenants by name, beginning after `after`, at most `limit`: those of `member`, or all.
+/// A page of tenants that are not deleted, by name, beginning after `after`, at most `limit`: those of `member`, or all.
 ///
 /// # Errors
 /// When the database fails.
@@ -103,7 +103,7 @@ pub async fn tenant_list(
     rows.iter().map(tenant).collect()
 }
 
-/// Adds a tenant; `false` if the name is taken.
+/// Inserts a tenant; `false` if the name is taken.
 ///
 /// # Errors
 /// When the database fails.
@@ -124,7 +124,7 @@ pub async fn tenant_insert(
     Ok(done.rows_affected() == 1)
 }
 
-/// Writes a tenant's name and whether it is suspended, if nobody else has changed it since `tenant.generation`; `false` if somebody has.
+/// Updates a tenant's name and suspension, unless it was changed since `tenant.generation`; `false` if it was.
 ///
 /// # Errors
 /// When the database fails or the name is taken.
@@ -144,7 +144,7 @@ pub async fn tenant_update(
     Ok(done.rows_affected() == 1)
 }
 
-/// What a tenant may store, where that is not what all may.
+/// The storage limits of the tenant itself; `None` where the network's limit applies.
 ///
 /// # Errors
 /// When the database fails or there is no such tenant.
@@ -159,7 +159,7 @@ pub async fn tenant_limit_get(
     limit(&row)
 }
 
-/// Sets what a tenant may store.
+/// Sets the storage limits of a tenant.
 ///
 /// # Errors
 /// When the database fails.
@@ -177,7 +177,7 @@ pub async fn tenant_limit_set(
     Ok(())
 }
 
-/// Takes everything from a tenant but what it used and its bills, and its name, so that another one can have it.
+/// Deletes everything of a tenant except its usage and bills, and frees its name for another tenant.
 ///
 /// # Errors
 /// When the database fails.
@@ -275,7 +275,7 @@ pub async fn member_list(
     rows.iter().map(member).collect()
 }
 
-/// One member.
+/// A member of a tenant.
 ///
 /// # Errors
 /// When the database fails.
@@ -292,7 +292,7 @@ pub async fn member_get(
     row.as_ref().map(member).transpose()
 }
 
-/// How many owners a tenant has who are not disabled.
+/// The number of a tenant's owners who are not disabled.
 ///
 /// # Errors
 /// When the database fails.
@@ -310,7 +310,7 @@ pub async fn member_count_owners(
     number(&row, "n")
 }
 
-/// Adds a member, or changes one's role.
+/// Inserts a member, or changes the role.
 ///
 /// # Errors
 /// When the database fails or there is no such user.

@@ -1,4 +1,4 @@
-//! How the calls of apps are split between versions.
+//! Traffic splits of apps between versions.
 
 use fdn_core::policy::Traffic;
 use fdn_core::{AppName, Revision, TenantId, Timestamp};
@@ -15,15 +15,15 @@ pub struct TrafficRow {
     pub app: AppName,
     /// The split.
     pub traffic: Traffic,
-    /// The revision of desired state that brought it.
+    /// The revision of desired state that introduced it.
     pub revision: Revision,
     /// When it was set.
     pub updated_at: Timestamp,
-    /// Who set it.
+    /// The account that set it.
     pub updated_by: String,
 }
 
-/// The columns that a row is made of, and what else a query says.
+/// A query for all columns of a split, with the rest of the statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -43,7 +43,7 @@ fn traffic_row(row: &AnyRow) -> Result<TrafficRow, StoreError> {
     })
 }
 
-/// The split of an app, if it has one.
+/// The split of an app; `None` if it has none.
 ///
 /// # Errors
 /// When the database fails.
@@ -69,7 +69,7 @@ pub async fn traffic_list(connection: &mut AnyConnection) -> Result<Vec<TrafficR
     rows.iter().map(traffic_row).collect()
 }
 
-/// Writes a split.
+/// Inserts or updates a split.
 ///
 /// # Errors
 /// When the database fails or there is no such app.
@@ -95,7 +95,7 @@ pub async fn traffic_upsert(
     Ok(())
 }
 
-/// Takes the split of an app away; whether there was one.
+/// Deletes the split of an app; returns whether there was one.
 ///
 /// # Errors
 /// When the database fails.

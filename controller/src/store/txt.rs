@@ -1,4 +1,4 @@
-//! Text records that were set through the API.
+//! TXT records that were set through the API.
 
 use fdn_core::message::{TxtDesired, TxtRecords};
 use fdn_core::txt::TxtInfo;
@@ -9,37 +9,37 @@ use sqlx::{AnyConnection, Row};
 use super::StoreError;
 use super::row::{json, number, parsed, parsed_or_none, stored, time_or_none, to_json};
 
-/// The text records of a name.
+/// The TXT records of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxtRow {
     /// The name.
     pub name: RecordName,
-    /// The app whose name it is below.
+    /// The app whose host name the name is below, if it is.
     pub app: Option<AppName>,
-    /// Whose app that is.
+    /// The tenant of that app.
     pub tenant: Option<TenantId>,
     /// The values.
     pub values: Vec<String>,
-    /// Their time to live.
+    /// Their TTL.
     pub ttl: DurationMs,
-    /// When they go by themselves.
+    /// When they expire.
     pub expires_at: Option<Timestamp>,
-    /// What DNS servers are told.
+    /// The revision for DNS servers.
     pub revision: Revision,
     /// When they were changed last.
     pub updated_at: Timestamp,
-    /// By whom.
+    /// The account that changed them last.
     pub updated_by: String,
 }
 
 impl TxtRow {
-    /// Whether they are there at `now`.
+    /// Whether they are not expired at `now`.
     #[must_use]
     pub fn is_there(&self, now: Timestamp) -> bool {
         self.expires_at.is_none_or(|end| end > now)
     }
 
-    /// What DNS servers are told.
+    /// The desired state for DNS servers.
     #[must_use]
     pub fn desired(&self) -> TxtDesired {
         TxtDesired {
@@ -53,7 +53,7 @@ impl TxtRow {
         }
     }
 
-    /// What people are told.
+    /// The records as the API shows them.
     #[must_use]
     pub fn info(self) -> TxtInfo {
         TxtInfo {
@@ -69,7 +69,7 @@ impl TxtRow {
     }
 }
 
-/// The columns that a row is made of, and what else a query says.
+/// A query for all columns of a row, with the rest of the statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -93,7 +93,7 @@ fn txt_row(row: &AnyRow) -> Result<TxtRow, StoreError> {
     })
 }
 
-/// The records of a name, also those whose time is over.
+/// The records of a name, even if they have expired.
 ///
 /// # Errors
 /// When the database fails.
@@ -108,16 +108,16 @@ pub async fn txt_get(
     row.as_ref().map(txt_row).transpose()
 }
 
-/// Which names a caller sees.
+/// Which names a caller can see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TxtSight {
-    /// Those of this tenant; of all if absent.
+    /// Names of this tenant; of all tenants if `None`.
     pub tenant: Option<TenantId>,
-    /// Those of the tenants that this user is a member of; all if absent.
+    /// Names of the tenants that this user is a member of; of all tenants if `None`.
     pub member: Option<String>,
 }
 
-/// The names that are seen and have records at `now`, by name, beginning after `after`, at most `limit`.
+/// A page of the visible names that have records at `now`, by name, beginning after `after`, at most `limit`.
 ///
 /// # Errors
 /// When the database fails.
@@ -155,7 +155,7 @@ pub async fn txt_list_all(
     txt_page(connection, &TxtSight::default(), now, "", u32::MAX).await
 }
 
-/// How many names of a tenant, or of the network itself, have records at `now`.
+/// The number of names with records at `now`, of a tenant, or of the network itself if `None`.
 ///
 /// # Errors
 /// When the database fails.
@@ -191,7 +191,7 @@ pub async fn txt_list_of_app(
     rows.iter().map(txt_row).collect()
 }
 
-/// Records whose time is over at `now`, at most `limit`.
+/// Records that have expired at `now`, at most `limit`.
 ///
 /// # Errors
 /// When the database fails.
@@ -210,7 +210,7 @@ pub async fn txt_list_over(
     rows.iter().map(txt_row).collect()
 }
 
-/// Writes the records of a name.
+/// Inserts or updates the records of a name.
 ///
 /// # Errors
 /// When the database fails.
@@ -236,7 +236,7 @@ pub async fn txt_upsert(connection: &mut AnyConnection, row: &TxtRow) -> Result<
     Ok(())
 }
 
-/// Removes the records of a name; whether there were any.
+/// Deletes the records of a name; returns whether there were any.
 ///
 /// # Errors
 /// When the database fails.

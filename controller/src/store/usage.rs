@@ -1,5 +1,5 @@
-//! Records of calls, as nodes of the revision before sums hand them over. A batch is stored whole or not at all, and once; the sums that bills
-//! are made of change with it. What nodes of this revision send is in [`super::usage_sums`].
+//! Usage records of single calls, as nodes of the release before sums send them. A batch is stored as a whole or not at all, and only once; the sums
+//! for billing change with it. What nodes of this release send is in [`super::usage_sums`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,16 +16,16 @@ use super::billing::sums::sums_apply;
 use super::row::{number, parsed, stored, version};
 use super::usage_sums::batch_note;
 
-/// Rows of one statement: both databases bound the number of values in one.
+/// Rows per statement: both databases limit the number of values.
 pub(super) const ROWS: usize = 200;
 /// Columns of a record.
 const COLUMNS: usize = 16;
 
-/// Stores a batch, in the transaction of `connection`, and adds it to the sums. A batch that was stored before changes nothing. Of an
-/// invocation that is known already, only what was noted while it ran gives way to what came of it.
+/// Stores a batch in the transaction of `connection`, and adds it to the sums. A batch that was stored before changes nothing. For a known
+/// invocation, only a record of the running call is replaced, by the record of its end.
 ///
 /// # Errors
-/// When a record says more than a call can use, or the database fails.
+/// When a record claims more than a call can use, or the database fails.
 pub async fn usage_store(
     connection: &mut AnyConnection,
     batch: &UsageBatch,
@@ -54,7 +54,7 @@ pub async fn usage_store(
     })
 }
 
-/// One statement cannot change a row twice: of records of one invocation, its end counts, else the last one.
+/// The record to store of each invocation, since one statement cannot change a row twice: the one of its end, else the last one.
 fn last_of_each(records: &[UsageRecord]) -> Vec<&UsageRecord> {
     let mut kept: BTreeMap<InvocationId, &UsageRecord> = BTreeMap::new();
     for record in records {
@@ -68,7 +68,7 @@ fn last_of_each(records: &[UsageRecord]) -> Vec<&UsageRecord> {
     kept.into_values().collect()
 }
 
-/// Where a record is booked.
+/// The account and the hour that a record is booked to.
 struct Booking {
     account: Account,
     hour: Timestamp,
@@ -90,7 +90,7 @@ impl Desk {
         records: &[&UsageRecord],
         now: Timestamp,
     ) -> Result<Self, StoreError> {
-        // From here on no month is closed until this transaction has ended.
+        // No month is closed from here until this transaction ends.
         let open = clock_hold(connection).await?;
         let apps: BTreeSet<&AppName> = records.iter().map(|record| &record.app).collect();
         Ok(Self {
@@ -130,7 +130,7 @@ impl Desk {
         Ok(self.deltas.add(slot, &Quantities::of(record)?)?)
     }
 
-    /// Stores those that are new and those that end what ran; how many.
+    /// Stores the records that are new, or that end a running call; returns how many.
     async fn take(
         &mut self,
         connection: &mut AnyConnection,
@@ -165,7 +165,7 @@ impl Desk {
              ON CONFLICT (invocation) DO NOTHING RETURNING invocation",
             rows_text(rows.len(), COLUMNS)
         );
-        // The text is made of numbers alone; values are bound.
+        // The text contains only placeholders; values are bound.
         let mut query = sqlx::query(AssertSqlSafe(text));
         for record in rows {
             let Booking { account, hour } = self.booking(record);
@@ -192,7 +192,7 @@ impl Desk {
     }
 }
 
-/// Takes out what was noted of these calls while they ran, if it is known now how they ended.
+/// Removes and returns the records of running calls whose end is in `rows`, with their bookings.
 async fn running_take(
     connection: &mut AnyConnection,
     rows: &[&UsageRecord],
@@ -209,7 +209,7 @@ async fn running_take(
          duration_us, cpu_us, memory_mib, gpu_memory_mib, egress_bytes, outcome, tenant, cluster, region, booked_at",
         places(ended.len())
     );
-    // The text is made of numbers alone; values are bound.
+    // The text contains only placeholders; values are bound.
     let query = ended
         .into_iter()
         .fold(sqlx::query(AssertSqlSafe(text)), sqlx::query::Query::bind);
@@ -219,7 +219,7 @@ async fn running_take(
         .collect()
 }
 
-/// Where a record stands in the sums; nowhere if a controller of before has stored it.
+/// How a record is booked in the sums; `None` if a controller of an earlier release stored it.
 fn booking(row: &AnyRow) -> Result<Option<Booking>, StoreError> {
     let Some(hour) = row.try_get::<Option<i64>, _>("booked_at")? else {
         return Ok(None);
@@ -237,7 +237,7 @@ fn booking(row: &AnyRow) -> Result<Option<Booking>, StoreError> {
     }))
 }
 
-/// Numbered values of some rows, which both databases understand.
+/// The numbered parameters of some rows, in a form that both databases accept.
 pub(super) fn rows_text(rows: usize, columns: usize) -> String {
     let row = |row: usize| {
         let values = (1..=columns).map(|column| format!("${}", row * columns + column));
@@ -252,7 +252,7 @@ pub(super) fn places(count: usize) -> String {
     places.collect::<Vec<_>>().join(", ")
 }
 
-/// Adds at most `limit` records to the sums that a controller of before has stored without; how many it was.
+/// Adds to the sums at most `limit` records that a controller of an earlier release stored without sums; returns how many.
 ///
 /// # Errors
 /// When the database fails.
@@ -318,7 +318,7 @@ fn record(row: &AnyRow) -> Result<UsageRecord, StoreError> {
     })
 }
 
-/// Removes records of calls, and sums of hours that ended, before `before`; how many. Bills are made of the sums of days, which stay.
+/// Deletes call records, and hourly sums of hours that ended, before `before`; returns how many. Bills are made of the daily sums, which stay.
 ///
 /// # Errors
 /// When the database fails.

@@ -1,6 +1,6 @@
-//! Sums of calls as nodes hand them over: a batch is added to the sums that bills are made of whole or not at all, and once.
+//! Usage sums, as nodes send them: a batch is added to the sums for billing as a whole or not at all, and only once.
 //!
-//! Nothing of a batch is kept but its id, so what the database holds grows with apps, places and hours, and not with calls.
+//! Only the id of a batch is stored, so the database grows with apps, places and hours, and not with calls.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +15,13 @@ use super::billing::owner::{node_place, owner_list};
 use super::billing::sums::sums_apply;
 use super::row::stored;
 
-/// Batches that are forgotten in one statement: a database ends statements that take long.
+/// Batches deleted in one statement: the database cancels statements that take long.
 const AT_ONCE: i64 = 5000;
 
 /// Adds a batch, in the transaction of `connection`. A batch that was added before changes nothing.
 ///
 /// # Errors
-/// When a sum says more than so many calls can use or does not fit, or the database fails.
+/// When a sum claims more than so many calls can use or overflows, or the database fails.
 pub async fn usage_add(
     connection: &mut AnyConnection,
     batch: &UsageSums,
@@ -37,7 +37,7 @@ pub async fn usage_add(
             duplicate: true,
         });
     }
-    // From here on no month is closed until this transaction has ended.
+    // No month is closed from here until this transaction ends.
     let open = clock_hold(connection).await?;
     let apps: BTreeSet<&AppName> = batch.sums.iter().map(|sum| &sum.app).collect();
     let owners = owner_list(connection, apps).await?;
@@ -68,7 +68,7 @@ pub async fn usage_add(
     })
 }
 
-/// Notes the id of a batch; whether it is new.
+/// Records the id of a batch; returns whether it is new.
 ///
 /// # Errors
 /// When the database fails.
@@ -91,9 +91,9 @@ pub(super) async fn batch_note(
     Ok(new.rows_affected() > 0)
 }
 
-/// Forgets batches that came before `before`, but of each node the newest; how many. A node hands a segment over until it has the receipt and
-/// takes the next one only then: whatever it was away for, no other batch can come again. The newest is kept by the clocks of controllers, and by the
-/// node's, of which its id is made: one of the two may be wrong.
+/// Deletes batches received before `before`, except the newest of each node; returns how many. A node sends a segment until it has the receipt, and
+/// only then the next one: so however long it was away, no other batch can be sent again. The newest is kept both by the controllers' clock and by
+/// the node's, which its id is made of, since one of the two may be wrong.
 ///
 /// # Errors
 /// When the database fails.

@@ -8,17 +8,17 @@ use sqlx::{AnyConnection, Row};
 use super::StoreError;
 use super::row::{number, parsed, parsed_or_none, stored, time_or_none};
 
-/// A user as it is kept.
+/// A stored user.
 #[derive(Clone)]
 pub struct UserRow {
-    /// What may be shown.
+    /// The part that may be shown.
     pub info: UserInfo,
     /// The argon2id hash of the password, as a PHC string.
     pub password_hash: String,
 }
 
 impl UserRow {
-    /// A new user.
+    /// A new user, not disabled and not invited.
     #[must_use]
     pub const fn new(
         name: UserName,
@@ -41,7 +41,7 @@ impl UserRow {
     }
 }
 
-/// The columns that a row is made of, and what else a query says.
+/// A query for all columns of a user, with the rest of the statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -68,7 +68,7 @@ fn user(row: &AnyRow) -> Result<UserRow, StoreError> {
     })
 }
 
-/// How many users there are.
+/// The number of users.
 ///
 /// # Errors
 /// When the database fails.
@@ -79,7 +79,7 @@ pub async fn user_count(connection: &mut AnyConnection) -> Result<u64, StoreErro
     number(&row, "n")
 }
 
-/// How many admins of the network are not disabled. Whoever was invited and has chosen no password yet cannot log in, and does not count.
+/// The number of network admins who are not disabled. Invited users who have not set a password cannot log in, and do not count.
 ///
 /// # Errors
 /// When the database fails.
@@ -93,7 +93,7 @@ pub async fn user_count_admins(connection: &mut AnyConnection) -> Result<u64, St
     number(&row, "n")
 }
 
-/// Adds a user; `false` if the name is taken.
+/// Inserts a user; `false` if the name is taken.
 ///
 /// # Errors
 /// When the database fails.
@@ -116,7 +116,7 @@ pub async fn user_insert(
     Ok(done.rows_affected() == 1)
 }
 
-/// The user of this name.
+/// The user with this name.
 ///
 /// # Errors
 /// When the database fails.
@@ -148,8 +148,7 @@ pub async fn user_list(
     rows.iter().map(user).collect()
 }
 
-/// Writes a user's role and whether the user is disabled, if nobody else has changed the user since `user.info.generation`; `false` if
-/// somebody has.
+/// Updates a user's role and whether the user is disabled, unless the user was changed since `user.info.generation`; `false` if so.
 ///
 /// # Errors
 /// When the database fails.
@@ -170,7 +169,7 @@ pub async fn user_update(
     Ok(done.rows_affected() == 1)
 }
 
-/// Sets a user's password by its hash.
+/// Sets a user's password hash.
 ///
 /// # Errors
 /// When the database fails.
@@ -191,8 +190,8 @@ pub async fn user_set_password(
     Ok(())
 }
 
-/// Deletes a user with sessions and API tokens; memberships are gone already. Answers that were kept for the user go too: the name may
-/// become somebody else's.
+/// Deletes a user with sessions and API tokens; memberships must be gone already. Stored answers for the user are deleted too, since the name may be
+/// given to somebody else.
 ///
 /// # Errors
 /// When the database fails or the user is still a member.

@@ -19,7 +19,7 @@ use super::row::{json, json_or_none, number, parsed, stored, to_json, version};
 /// One version.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VersionRow {
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: TenantId,
     /// The function.
     pub function: FunctionName,
@@ -31,26 +31,26 @@ pub struct VersionRow {
     pub size: u64,
     /// Runtime, limits, environment.
     pub manifest: Manifest,
-    /// Values of its secrets, sealed.
+    /// The sealed values of its secrets, if it was uploaded when they were stored here.
     pub secrets: BTreeMap<SecretName, Sealed>,
     /// When it was uploaded.
     pub created_at: Timestamp,
-    /// By whom.
+    /// The account that uploaded it.
     pub created_by: String,
-    /// What was checked.
+    /// The checks it passed.
     pub validation: Vec<ValidationStep>,
-    /// Its other forms; the component and the manifest are those of the first.
+    /// Its other forms; component and manifest are those of the first form.
     pub forms: Vec<FormSpec>,
 }
 
 impl VersionRow {
-    /// The artifacts of all forms, and their sizes.
+    /// The artifacts of all forms, with their sizes.
     pub fn artifacts(&self) -> impl Iterator<Item = (Digest, u64)> + '_ {
         let others = self.forms.iter().map(|form| (form.digest, form.size));
         std::iter::once((self.digest, self.size)).chain(others)
     }
 
-    /// The bytes of all artifacts.
+    /// The total size of all artifacts, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.artifacts()
@@ -58,7 +58,7 @@ impl VersionRow {
     }
 }
 
-/// The columns that [`version_row`] reads, and what else a query says of the versions `v`.
+/// A query for the columns that [`version_row`] reads of the versions `v`, with the rest of the statement.
 macro_rules! select_versions {
     ($rest:literal) => {
         concat!(
@@ -86,7 +86,7 @@ pub(super) fn version_row(row: &AnyRow) -> Result<VersionRow, StoreError> {
     })
 }
 
-/// Takes the next version number of a function, making or reviving the function if need be. A number is never given twice.
+/// Takes the next version number of a function, creating or undeleting the function if necessary. A number is never reused.
 ///
 /// # Errors
 /// When the database fails or the numbers are used up.
@@ -109,7 +109,8 @@ pub async fn function_version_next(
     version(&row, "last_version")
 }
 
-/// Deletes a function's versions, secrets and labels, and begins the grace time of its artifacts; its row stays as the memory of the numbers given.
+/// Deletes a function's versions, secrets and labels, and starts the grace period of its artifacts; its row stays, to remember the last version
+/// number.
 ///
 /// # Errors
 /// When the database fails or an app still runs one of the versions.
@@ -140,7 +141,7 @@ pub async fn function_delete(
     artifact_end(connection, &tenant.to_string(), function, now).await
 }
 
-/// Deletes one version, which nothing may refer to any more; whether there was one. Its artifact is kept for the time of grace.
+/// Deletes one version; returns whether there was one. Its artifacts are kept for the grace period.
 ///
 /// # Errors
 /// When the database fails, or an app, a workflow or a split still refers to it.
@@ -180,7 +181,7 @@ pub async fn function_list(
     rows.iter().map(|row| parsed(row, "name")).collect()
 }
 
-/// Adds a version.
+/// Inserts a version.
 ///
 /// # Errors
 /// When the database fails or the number is taken.
@@ -212,7 +213,7 @@ pub async fn version_insert(
     artifact_note(connection, &version.function, version.number).await
 }
 
-/// Notes that a version uses an artifact beside that of its first form.
+/// Records that a version uses an artifact for a further form.
 async fn form_artifact_insert(
     connection: &mut AnyConnection,
     version: &VersionRow,
@@ -272,7 +273,7 @@ pub async fn version_list(
     rows.iter().map(version_row).collect()
 }
 
-/// The versions that apps run now.
+/// The current versions of the functions that apps run.
 ///
 /// # Errors
 /// When the database fails.
@@ -288,7 +289,7 @@ pub async fn version_list_current(
     rows.iter().map(version_row).collect()
 }
 
-/// Whether any version is this component, or has it as one of its forms.
+/// Whether any version has this artifact, as its component or in one of its forms.
 ///
 /// # Errors
 /// When the database fails.

@@ -1,4 +1,4 @@
-//! What is still to be told of jobs that ended and of alerts of budgets: one table each, of one shape.
+//! Webhook requests still to be sent, for ended jobs and for budget alerts: one table each, of the same shape.
 
 use fdn_core::billing::BudgetName;
 use fdn_core::{AppName, JobId, MessageId, TenantId, Timestamp};
@@ -8,17 +8,17 @@ use sqlx::{AnyConnection, AssertSqlSafe, Row};
 use super::StoreError;
 use super::row::{number, parsed, stored};
 
-/// What a request tells of.
+/// The cause of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A job that ended.
     Job {
         /// The job.
         job: JobId,
-        /// The app, whose secret signs.
+        /// The app; its secret signs the request.
         app: AppName,
     },
-    /// An alert of a budget; the secret of the tenant's budgets signs.
+    /// A budget alert; the secret for the tenant's budgets signs the request.
     Budget(BudgetName),
 }
 
@@ -31,22 +31,22 @@ impl Origin {
     }
 }
 
-/// One request that is still to be made.
+/// A request still to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookRow {
     /// The event's id.
     pub id: MessageId,
-    /// What it tells of.
+    /// Its cause.
     pub origin: Origin,
-    /// Whose that is.
+    /// The tenant.
     pub tenant: TenantId,
-    /// Where it goes.
+    /// The URL it goes to.
     pub url: String,
-    /// What it says.
+    /// The body.
     pub body: String,
-    /// When it is next to be made.
+    /// When it is due next.
     pub due_at: Timestamp,
-    /// How often it failed.
+    /// The number of failed attempts.
     pub failures: u32,
 }
 
@@ -63,7 +63,7 @@ fn webhook_row(row: &AnyRow, origin: Origin) -> Result<WebhookRow, StoreError> {
     })
 }
 
-/// Notes a request, in the transaction that ends its job or gives the alert.
+/// Inserts a request, in the transaction that ends its job or raises the alert.
 ///
 /// # Errors
 /// When the database fails.
@@ -100,7 +100,7 @@ pub async fn webhook_insert(
     Ok(())
 }
 
-/// Requests that are due and that nobody makes now: at most `most` of each kind.
+/// Requests that are due and not leased: at most `most` of each kind.
 ///
 /// # Errors
 /// When the database fails.
@@ -136,7 +136,7 @@ pub async fn webhook_due(
     Ok(due)
 }
 
-/// Takes a request until then; `false` if somebody else has it.
+/// Leases a request until `until`; `false` if another controller has it or has tried it since.
 ///
 /// # Errors
 /// When the database fails.
@@ -160,7 +160,7 @@ pub async fn webhook_take(
     Ok(done.rows_affected() == 1)
 }
 
-/// A request failed and is made again then.
+/// Records a failed attempt: the request is due again at `due_at`.
 ///
 /// # Errors
 /// When the database fails.
@@ -182,7 +182,7 @@ pub async fn webhook_again(
     Ok(())
 }
 
-/// A request was made, or is given up.
+/// Deletes a request that was sent or given up.
 ///
 /// # Errors
 /// When the database fails.

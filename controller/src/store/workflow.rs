@@ -1,4 +1,4 @@
-//! Versions of workflows: their definitions, and which versions of functions they run.
+//! Versions of workflows: their definitions, and the function versions of their stages.
 
 use fdn_core::workflow::Definition;
 use fdn_core::{AppName, FunctionName, TenantId, VersionNumber};
@@ -8,10 +8,10 @@ use super::StoreError;
 use super::row::{json, parsed, to_json};
 use super::version::{VersionRow, select_versions, version_row};
 
-/// Adds the definition of a version that is there already.
+/// Inserts the definition of an existing version.
 ///
 /// # Errors
-/// When the database fails or a stage's version of a function does not exist.
+/// When the database fails or the function version of a stage does not exist.
 pub async fn workflow_insert(
     connection: &mut AnyConnection,
     tenant: TenantId,
@@ -44,7 +44,7 @@ pub async fn workflow_insert(
     Ok(())
 }
 
-/// The definition of a version, if that is a workflow's.
+/// The definition of a version; `None` if it is not a workflow's.
 ///
 /// # Errors
 /// When the database fails.
@@ -65,7 +65,7 @@ pub async fn workflow_get(
     row.as_ref().map(|row| json(row, "definition")).transpose()
 }
 
-/// The workflows of which any version runs a function, by name.
+/// The workflows with any version that runs a function, by name.
 ///
 /// # Errors
 /// When the database fails.
@@ -84,7 +84,7 @@ pub async fn workflow_list_using(
     rows.iter().map(|row| parsed(row, "app")).collect()
 }
 
-/// The workflows of which any version runs this version of a function, by name.
+/// The workflows with any version that runs this version of a function, by name.
 ///
 /// # Errors
 /// When the database fails.
@@ -104,7 +104,7 @@ pub async fn workflow_list_using_version(
     rows.iter().map(|row| parsed(row, "app")).collect()
 }
 
-/// The versions of functions that current workflows run.
+/// The function versions that the current versions of workflows run.
 ///
 /// # Errors
 /// When the database fails.
@@ -121,7 +121,7 @@ pub async fn version_list_staged(
     rows.iter().map(version_row).collect()
 }
 
-/// Deletes every version of every workflow of a tenant; what they hold on to can be deleted then.
+/// Deletes all versions of all workflows of a tenant, so that the function versions they refer to can be deleted.
 ///
 /// # Errors
 /// When the database fails.

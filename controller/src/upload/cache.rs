@@ -1,4 +1,4 @@
-//! The folder of this controller's compile cache, for itself alone: what lies there runs as native code.
+//! The local folder of the compile cache. Only this process may write to it: its content runs as native code.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -10,23 +10,23 @@ use fdn_core::compiled::EngineKey;
 use fdn_runtime::CompileCache;
 use tracing::{info, warn};
 
-/// Controllers that share a folder for uploads, at most, and have a cache.
+/// The most controllers that can share a folder for uploads and have a cache each.
 const PLACES: u32 = 16;
 
-/// Packs of functions that were compiled before, as the artifact store has them.
+/// Packs of compiled functions, as they are in the artifact store.
 pub struct PackFolder {
     /// The packs.
     pub cache: CompileCache,
-    /// The engine that they are for.
+    /// The engine that they were compiled for.
     pub engine: EngineKey,
-    /// One exchange with the artifact store at a time.
+    /// Held during an exchange with the artifact store, so that there is one at a time.
     pub exchanging: tokio::sync::Mutex<()>,
     /// Locked as long as this process lives.
     _place: File,
 }
 
 impl PackFolder {
-    /// Takes a place in the folder of uploads; none if there should be no cache, or it cannot be had. Blocks.
+    /// Takes a place in the folder of uploads; `None` if the cache is disabled or no folder can be used. Blocking.
     #[must_use]
     pub fn open(uploads: &Path, limit: ByteSize) -> Option<Self> {
         if limit.as_bytes() == 0 {
@@ -34,7 +34,7 @@ impl PackFolder {
         }
         let (folder, place) = take_place(uploads)?;
         match CompileCache::open(folder, limit) {
-            // An engine without a proper name keeps nothing elsewhere.
+            // Without a valid engine key nothing can be stored elsewhere.
             Ok(cache) => Some(Self {
                 engine: cache.engine().parse().ok()?,
                 cache,
@@ -49,7 +49,7 @@ impl PackFolder {
     }
 }
 
-/// The first folder that no other process holds.
+/// Locks the first folder that no other process holds.
 fn take_place(uploads: &Path) -> Option<(PathBuf, File)> {
     for number in 0..PLACES {
         let folder = uploads.join(format!("fdn-compile-cache-{number}"));
@@ -65,13 +65,13 @@ fn take_place(uploads: &Path) -> Option<(PathBuf, File)> {
     None
 }
 
-/// Makes the folder if need be and locks it; `None` if another process has.
+/// Creates the folder if necessary and locks it; `None` if another process has locked it.
 fn hold(folder: &Path) -> io::Result<Option<File>> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    // The folder above may be one where everybody makes files.
+    // The parent may be a folder where everybody can create files.
     let found = std::fs::symlink_metadata(folder)?;
     let above = folder.parent().unwrap_or(folder);
     let own = tempfile::tempfile_in(above)?.metadata()?.uid();
@@ -103,7 +103,7 @@ mod tests {
         assert_ne!(first, second);
         drop(place);
         assert_eq!(take_place(uploads.path()).expect("a place").0, first);
-        // One that others could have written to is left alone.
+        // A folder that others could have written to is not used.
         let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(&first, open).expect("changed");
         assert!(hold(&first).is_err());

@@ -1,9 +1,9 @@
-//! An uploaded container image: an archive as `docker save` writes it, or an OCI image layout, plain or gzip; or the name of one in a
-//! registry, as [`ImageReference`] has it, which the nodes pull.
+//! An uploaded container image: an archive as written by `docker save`, or an OCI image layout, plain or gzip; or the name of one in a registry
+//! ([`ImageReference`]), which the nodes pull.
 //!
-//! Judged by what it holds, in one pass and without unpacking anything ([`fdn_runtime::image`], by which nodes read it too): its format, its
-//! configuration, whether its contents are what their digests say, and whether a node can have its processor. What only an engine
-//! finds out is told by the nodes as the phase of the app.
+//! Archives are validated in one pass without unpacking anything ([`fdn_runtime::image`], which nodes also use): the format, the configuration,
+//! whether the contents match their digests, and whether a node can have the image's processor. What only an engine finds out is reported by the
+//! nodes as the phase of the app.
 
 use std::path::Path;
 use std::time::Instant;
@@ -12,30 +12,30 @@ use fdn_core::api::ValidationStep;
 use fdn_core::{ByteSize, Coded, ErrorCode, ImageReference, Millis};
 use fdn_runtime::image::{ARCHITECTURES, ArchiveError, Contents};
 
-/// An image that is refused.
+/// Why an image is rejected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
-    /// It is empty.
+    /// The upload is empty.
     #[error("the uploaded image is empty")]
     Empty,
-    /// It is not what it should be.
+    /// It is not a container image.
     #[error(
         "the upload is not a container image: {0}; upload what `docker save IMAGE` writes, an OCI image layout as a tar file, or the name REGISTRY/PATH@sha256:…"
     )]
     Invalid(String),
-    /// Its configuration cannot be used.
+    /// The configuration cannot be used.
     #[error(
         "the image's configuration cannot be used: {0}; build it anew, save it and upload it again"
     )]
     Config(String),
-    /// It holds other things than it says.
+    /// The contents do not match their digests.
     #[error("the image is damaged: {0}; save it again and upload that")]
     Damaged(String),
     /// No node can run it.
     #[error("no node can run the image: {0}; build it for one of them (docker build --platform …)")]
     Platform(String),
-    /// The temporary file fails.
+    /// The temporary file cannot be read.
     #[error("the uploaded image cannot be read")]
     Read(#[source] std::io::Error),
 }
@@ -53,7 +53,7 @@ impl Coded for ImageError {
 }
 
 impl ImageError {
-    /// The step of [`judge`] that refuses.
+    /// The step of [`judge`] that rejects the image.
     pub(super) const fn step(&self) -> Option<&'static str> {
         match self {
             Self::Empty | Self::Invalid(_) => Some("format"),
@@ -65,7 +65,7 @@ impl ImageError {
     }
 }
 
-/// An archive's error as one of a step.
+/// Converts an archive's error into one of a step.
 fn at(step: fn(String) -> ImageError) -> impl Fn(ArchiveError) -> ImageError {
     move |error| match error {
         ArchiveError::Read(error) => ImageError::Read(error),
@@ -81,7 +81,7 @@ fn of(what: &str, count: usize) -> String {
     }
 }
 
-/// Judges an image, which may unfold to `most`. Blocking.
+/// Validates an image, which may be at most `most` bytes when decompressed. Blocking.
 ///
 /// # Errors
 /// When it is not an archive of an image that nodes can run.
@@ -106,7 +106,7 @@ pub fn judge(path: &Path, most: ByteSize) -> Result<Vec<ValidationStep>, ImageEr
             "format",
             format!("pulled by the nodes from {}", reference.registry()),
         );
-        // The controller does not ask registries: it may not reach them, and has none of the nodes' credentials.
+        // The controller does not ask registries: it may not reach them, and does not have the nodes' credentials.
         for left in ["config", "digest", "platform"] {
             step(
                 left,
@@ -116,7 +116,7 @@ pub fn judge(path: &Path, most: ByteSize) -> Result<Vec<ValidationStep>, ImageEr
         return Ok(steps);
     }
     let contents = Contents::digest(path, most.as_bytes()).map_err(|error| match error {
-        // What unfolds wrongly, or to too much, breaks off within the archive.
+        // Invalid compression, or too much decompressed data, appears as a read error within the archive.
         ArchiveError::Read(error) => ImageError::Invalid(format!("it is not a tar file: {error}")),
         other => ImageError::Invalid(other.to_string()),
     })?;
@@ -141,16 +141,16 @@ pub fn judge(path: &Path, most: ByteSize) -> Result<Vec<ValidationStep>, ImageEr
     Ok(steps)
 }
 
-/// The name of an image in a registry that an upload is, if it is one. Blocking.
+/// The image reference that an upload consists of, if it is one. Blocking.
 ///
 /// # Errors
-/// When it is a name that cannot be used, or cannot be read.
+/// When it is a reference that cannot be used, or the file cannot be read.
 pub fn reference_in(path: &Path) -> Result<Option<ImageReference>, ImageError> {
     let size = std::fs::metadata(path).map_err(ImageError::Read)?.len();
     reference(path, size)
 }
 
-/// The name that the upload is, if it is text and no archive, which has 512 bytes at least before anything it holds.
+/// The image reference, if the upload is short text. An archive is never that short: it has at least 512 bytes of header.
 fn reference(path: &Path, size: u64) -> Result<Option<ImageReference>, ImageError> {
     if size > ImageReference::MAX as u64 {
         return Ok(None);

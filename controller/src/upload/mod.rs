@@ -1,7 +1,7 @@
-//! From the wire to a judged component: a temporary file, digested while it is written, then every check of `fdn_runtime::validate`; of an
-//! image those of [`image`].
+//! Uploads, from the connection to a validated component: received into a temporary file, digested meanwhile, then put through every check of
+//! `fdn_runtime::validate`, or for images those of [`image`].
 //!
-//! Nothing here is stored: the file and its machine code vanish with the values that hold them, whatever happens.
+//! Nothing is stored here: the file and its machine code are deleted when the values that own them are dropped, whatever happens.
 
 mod cache;
 pub mod image;
@@ -30,37 +30,37 @@ use crate::settings::Settings;
 pub use cache::PackFolder;
 pub(crate) use step::refused_at;
 
-/// Instances that probes may hold at the same time.
+/// The most instances that probes may hold at the same time.
 const INSTANCES: u32 = 32;
-/// Threads of one compilation, at most: each reserves address space, of which the process has a bound.
+/// The most threads of one compilation: each reserves address space, which is limited for the process.
 const COMPILE_THREADS: usize = 16;
 
-/// An upload that did not arrive as it should.
+/// Why an upload did not arrive.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UploadError {
-    /// It broke off.
+    /// The connection ended early.
     #[error("the upload ended before it was complete; nothing was stored, send it again")]
     Incomplete,
-    /// It stood still.
+    /// No data arrived for too long.
     #[error("nothing of the upload arrived for {} s; nothing was stored, send it again", .0.as_secs())]
     Idle(Duration),
-    /// It is too large.
+    /// The component is too large.
     #[error(
         "the component is larger than the limit of {0}; make it smaller, for example with `wasm-tools strip` or an optimised build"
     )]
     TooLarge(ByteSize),
-    /// It is an image, and too large for one.
+    /// The image is too large.
     #[error(
         "the image is larger than the limit of {0}; make it smaller, for example with a smaller base image, or have uploads.image_limit raised"
     )]
     ImageTooLarge(ByteSize),
-    /// The temporary file fails.
+    /// The temporary file failed.
     #[error("the upload cannot be kept in {folder}")]
     Disk {
-        /// Where.
+        /// The folder of the file.
         folder: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -76,17 +76,17 @@ impl Coded for UploadError {
     }
 }
 
-/// An upload that passed every check.
+/// The result of validating an upload that passed every check.
 pub struct Judged {
-    /// What each check found.
+    /// The result of each check.
     pub steps: Vec<ValidationStep>,
-    /// Its machine code, if it is to be kept.
+    /// The machine code, if it is to be stored for nodes.
     pub compiled: Option<Compiled>,
-    /// What the compile cache had of it.
+    /// What the compile cache contributed.
     pub cache: Option<CacheUse>,
 }
 
-/// Machine code that was just compiled. Its file vanishes with it.
+/// Machine code that was just compiled. Its file is deleted when this is dropped.
 #[derive(Debug)]
 pub struct Compiled {
     path: PathBuf,
@@ -97,32 +97,32 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// Its file.
+    /// The path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The engine that it is for.
+    /// The engine that it was compiled for.
     #[must_use]
     pub const fn engine(&self) -> &EngineKey {
         &self.engine
     }
 
-    /// Its digest.
+    /// The digest of the machine code.
     #[must_use]
     pub const fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// Its size in bytes.
+    /// The size in bytes.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
     }
 }
 
-/// Judges uploads, a bounded number at a time.
+/// Receives and validates uploads, a limited number at a time.
 pub struct Uploads {
     engine: Engine,
     compiler: Compiler,
@@ -136,10 +136,10 @@ pub struct Uploads {
 }
 
 impl Uploads {
-    /// Makes the engine that probes run on.
+    /// Creates the engine that probes run on.
     ///
     /// # Errors
-    /// When the engine cannot be made or the folder cannot be used.
+    /// When the engine cannot be created or the folder cannot be used.
     pub fn open(settings: &Settings, compiler: Compiler) -> Result<Self, Error> {
         let uploads = &settings.uploads;
         let folder = uploads.folder.clone().unwrap_or_else(std::env::temp_dir);
@@ -169,13 +169,13 @@ impl Uploads {
         })
     }
 
-    /// The compiler that the settings ask for: this program again, in a process with limits.
+    /// The compiler according to the settings: this program again, in a process with limits.
     #[must_use]
     pub fn compiler(settings: &Settings) -> Compiler {
         Compiler::Worker(CompileWorker {
             memory_limit: settings.uploads.compile_memory,
             time_limit: settings.uploads.compile_time.as_duration(),
-            // Somebody waits for it; what else runs here goes first, by its priority.
+            // A caller waits for it; other work on this machine takes precedence, by the priority of the process.
             threads: std::thread::available_parallelism()
                 .map_or(1, usize::from)
                 .min(COMPILE_THREADS),
@@ -183,16 +183,16 @@ impl Uploads {
         })
     }
 
-    /// Functions that were compiled before, if there is a compile cache.
+    /// The packs of the compile cache, if there is one.
     #[must_use]
     pub const fn packs(&self) -> Option<&PackFolder> {
         self.packs.as_ref()
     }
 
-    /// A place among the uploads that are handled now.
+    /// Takes a place among the uploads that are handled at the same time.
     ///
     /// # Errors
-    /// When all are taken.
+    /// When all places are taken.
     pub fn admit(&self) -> Result<OwnedSemaphorePermit, Error> {
         Arc::clone(&self.room)
             .try_acquire_owned()
@@ -202,10 +202,10 @@ impl Uploads {
             })
     }
 
-    /// A file for an upload of what this runtime runs, as far as it is known already.
+    /// Creates a temporary file for an upload. `runtime`, as far as it is known already, decides the size limit.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn spool(&self, runtime: RuntimeKind) -> Result<Spool, UploadError> {
         let disk = |source| UploadError::Disk {
             folder: self.folder.clone(),
@@ -229,10 +229,10 @@ impl Uploads {
         })
     }
 
-    /// Runs every check. The machine code is handed on, for the nodes.
+    /// Runs every check. The machine code is returned for the nodes.
     ///
     /// # Errors
-    /// The first check that fails.
+    /// With the first check that fails.
     pub async fn judge(
         &self,
         component: &Component,
@@ -268,7 +268,7 @@ impl Uploads {
             cache: self.packs.as_ref().map(|packs| packs.cache.clone()),
         };
         let judged = validate(&self.engine, &self.compiler, component.path(), &options).await?;
-        // A controller whose engine had no proper name would keep nothing, and its nodes compile for themselves.
+        // If the engine's key is not valid, no machine code is stored, and nodes compile for themselves.
         let engine = self.engine.compatibility_key().parse().ok();
         Ok(Judged {
             cache: judged.report.cache,
@@ -286,7 +286,7 @@ impl Uploads {
     }
 }
 
-/// An upload while it arrives.
+/// An upload that is being received.
 pub struct Spool {
     file: File,
     path: TempPath,
@@ -297,10 +297,10 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// Takes the next piece.
+    /// Writes the next chunk.
     ///
     /// # Errors
-    /// When the whole becomes too large or the disk fails.
+    /// When the upload becomes too large or the disk fails.
     pub async fn write(&mut self, piece: &[u8]) -> Result<(), UploadError> {
         self.size += piece.len() as u64;
         if self.size > self.limit.as_bytes() {
@@ -317,7 +317,7 @@ impl Spool {
         })
     }
 
-    /// The upload is complete.
+    /// Completes the upload.
     ///
     /// # Errors
     /// When the disk fails.
@@ -337,7 +337,7 @@ impl Spool {
     }
 }
 
-/// A component that has arrived. Its file vanishes with it.
+/// A component that has been received. Its file is deleted when this is dropped.
 #[derive(Debug)]
 pub struct Component {
     path: TempPath,
@@ -346,19 +346,19 @@ pub struct Component {
 }
 
 impl Component {
-    /// Its file.
+    /// The path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its digest.
+    /// The digest of the component.
     #[must_use]
     pub const fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// Its size in bytes.
+    /// The size in bytes.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size

@@ -1,13 +1,13 @@
-//! Signatures over uploads, as `cosign` makes them with a key.
+//! Signatures of uploads, as made by `cosign` with a key.
 //!
-//! - Over a component or an image archive: the signature of its bytes, in base64 (`cosign sign-blob --key`).
-//! - Over the name of an image in a registry: the signature of a *simple signing* payload that names the image's digest, and the payload
-//!   (`cosign generate`, <https://github.com/containers/image/blob/main/docs/containers-signature.5.md>). What the payload says of names is not
-//!   looked at: the digest alone says what is run.
+//! - Of a component or an image archive: the signature of its bytes, in base64 (`cosign sign-blob --key`).
+//! - Of the name of an image in a registry: the signature of a *simple signing* payload that names the image's digest, and the payload (`cosign
+//!   generate`, <https://github.com/containers/image/blob/main/docs/containers-signature.5.md>). Names in the payload are ignored: the digest alone
+//!   determines what runs.
 //!
-//! Keys are ECDSA on P-256 with SHA-256, which is what cosign makes, and Ed25519: plain, or over the SHA-512 of the bytes (Ed25519ph), as newer
-//! versions of cosign sign files. Large files are read piece by piece. Signatures prove who vouched for the bytes, not when: taking a key away
-//! ends what it can do for new uploads.
+//! Keys are ECDSA on P-256 with SHA-256, as cosign generates them, and Ed25519: plain, or over the SHA-512 of the bytes (Ed25519ph), as newer
+//! versions of cosign sign files. Large files are read in chunks. Signatures prove who vouched for the bytes, not when: removing a key only
+//! affects new uploads.
 
 use std::fs::File;
 use std::io::Read;
@@ -22,41 +22,41 @@ use p256::ecdsa::signature::hazmat::PrehashVerifier;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha512};
 
-/// The most bytes of a public key's text.
+/// The largest text of a public key, in bytes.
 pub const KEY_TEXT_MAX: usize = 4096;
-/// The most bytes of a signature's text.
+/// The largest text of a signature, in bytes.
 pub const SIGNATURE_TEXT_MAX: usize = 1024;
-/// The most bytes of a payload.
+/// The largest payload, in bytes.
 pub const PAYLOAD_MAX: usize = 16 << 10;
-/// Read at a time.
+/// The number of bytes read at a time.
 const PIECE: usize = 64 << 10;
-/// What cosign writes as the type of a payload; others of the format write the second one.
+/// The accepted types of a payload: that of cosign, and that of other tools with this format.
 const TYPES: [&str; 2] = [
     "cosign container image signature",
     "atomic container signature",
 ];
 
-/// What is wrong with a signature or a key.
+/// Why a signature or a key is rejected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignatureError {
-    /// There is none, and one is asked for.
+    /// A required signature is missing.
     #[error(
         "the tenant takes signed uploads only: sign the file with `cosign sign-blob --key KEY FILE` and send the signature along (`fdn deploy --signature FILE`)"
     )]
     Missing,
-    /// It is no signature.
+    /// The signature cannot be parsed.
     #[error("the signature cannot be read: {0}")]
     Unreadable(&'static str),
-    /// The tenant has no key to check it with.
+    /// The tenant has no signing keys.
     #[error(
         "the upload is signed, and the tenant has no signing key; add the public key with `fdn signing-key add`"
     )]
     NoKeys,
-    /// No key fits.
+    /// None of the keys has made the signature.
     #[error("the signature is by none of the tenant's {0} signing keys over what was uploaded")]
     Wrong(usize),
-    /// The payload is about something else.
+    /// The payload is not valid or names another image.
     #[error("the signed payload is not about this image: {0}")]
     Payload(String),
     /// A public key cannot be used.
@@ -93,7 +93,7 @@ impl PublicKey {
     /// Reads a key from PEM.
     ///
     /// # Errors
-    /// When it is not a public key of a kind that counts.
+    /// When it is not a public key of a supported kind.
     pub fn from_pem(text: &str) -> Result<Self, SignatureError> {
         let bad = |reason: &str| Err(SignatureError::Key(reason.to_owned()));
         if text.len() > KEY_TEXT_MAX {
@@ -117,7 +117,7 @@ impl PublicKey {
         }
     }
 
-    /// Its kind.
+    /// The key's algorithm.
     #[must_use]
     pub const fn algorithm(&self) -> SigningAlgorithm {
         match self {
@@ -126,10 +126,10 @@ impl PublicKey {
         }
     }
 
-    /// The digest of its `SubjectPublicKeyInfo`.
+    /// The digest of the key's `SubjectPublicKeyInfo`.
     ///
     /// # Errors
-    /// When the key cannot be written, which no key that was read does.
+    /// When the key cannot be encoded, which does not happen for keys that were parsed.
     pub fn fingerprint(&self) -> Result<Digest, SignatureError> {
         let der = match self {
             Self::EcdsaP256(key) => key.to_public_key_der(),
@@ -139,7 +139,7 @@ impl PublicKey {
         Ok(Digest::of(der.as_bytes()))
     }
 
-    /// Whether `signature` is this key's over the message.
+    /// Whether `signature` is this key's signature of the message.
     fn made(&self, signature: &[u8], message: &mut Message<'_>) -> Result<bool, SignatureError> {
         match self {
             Self::EcdsaP256(key) => {
@@ -168,7 +168,7 @@ impl PublicKey {
     }
 }
 
-/// What was signed.
+/// The signed bytes, with their SHA-256.
 struct Message<'a> {
     sha256: Digest,
     bytes: Bytes<'a>,
@@ -180,7 +180,7 @@ enum Bytes<'a> {
 }
 
 impl Message<'_> {
-    /// Gives all bytes, piece by piece.
+    /// Passes all bytes to `take`, in chunks.
     fn each(&self, take: &mut dyn FnMut(&[u8])) -> Result<(), SignatureError> {
         let path = match self.bytes {
             Bytes::Here(bytes) => {
@@ -209,30 +209,30 @@ pub struct Signature {
     pub payload: Option<Vec<u8>>,
 }
 
-/// What a signature is over.
+/// The subject of a signature.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'a> {
-    /// The bytes of a file whose digest is known.
+    /// The bytes of a file, with their digest.
     File(&'a Path, Digest),
     /// An image in a registry, by the digest of its manifest.
     Image(Digest),
 }
 
-/// Who has signed.
+/// The key that made a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signer {
     /// The key's name.
     pub name: SigningKeyName,
-    /// Its kind.
+    /// Its algorithm.
     pub algorithm: SigningAlgorithm,
     /// Its fingerprint.
     pub fingerprint: Digest,
 }
 
-/// Checks a signature with each of the keys. Blocking: it may read the whole file.
+/// Verifies a signature with each of the keys. Blocking: it may read the whole file.
 ///
 /// # Errors
-/// When it cannot be read, is over something else, or is by none of the keys.
+/// When it cannot be parsed, is for another subject, or was made by none of the keys.
 pub fn verify(
     subject: Subject<'_>,
     signature: &Signature,
@@ -275,7 +275,7 @@ pub fn verify(
     Err(SignatureError::Wrong(keys.len()))
 }
 
-/// The parts of a simple signing payload that matter.
+/// The relevant parts of a simple signing payload.
 #[derive(Deserialize)]
 struct Payload {
     critical: Critical,
@@ -294,7 +294,7 @@ struct Image {
     digest: Digest,
 }
 
-/// Whether a payload is about the image of this digest.
+/// Checks that a payload names the image of this digest.
 fn names(payload: &[u8], digest: &Digest) -> Result<(), SignatureError> {
     let payload: Payload = serde_json::from_slice(payload)
         .map_err(|e| SignatureError::Payload(format!("it is no simple signing payload: {e}")))?;

@@ -1,10 +1,10 @@
-//! At which step of its validation an upload was refused, so that whoever sent it sees how far it came.
+//! The validation step that rejected an upload, so that the sender sees how far it got.
 
 use fdn_core::{Coded, ErrorCode};
 
 use crate::Error;
 
-/// The step that refuses with a code. [`ErrorCode::ImageInvalid`] is that of several, which [`super::image::ImageError`] tells apart.
+/// The step that rejects with an error code. [`ErrorCode::ImageInvalid`] belongs to several steps; [`super::image::ImageError`] tells them apart.
 const REFUSES: [(ErrorCode, &str); 13] = [
     (ErrorCode::UploadIncomplete, "upload"),
     (ErrorCode::ManifestInvalid, "manifest"),
@@ -21,8 +21,8 @@ const REFUSES: [(ErrorCode, &str); 13] = [
     (ErrorCode::UploadProbeFailed, "probe"),
 ];
 
-/// The step at which an upload was refused with this error, by the name that it has when it passes; `upload` while the upload arrives and
-/// `manifest` come before those. `None` for an error of something else.
+/// The step that rejected an upload with this error, by the name that it has in a successful validation; preceded by `upload` while the upload
+/// arrives, and `manifest`. `None` if the error is not about an upload.
 pub(crate) fn refused_at(error: &Error) -> Option<&'static str> {
     if let Error::Image(image) = error {
         return image.step();

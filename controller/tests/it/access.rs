@@ -1,4 +1,4 @@
-//! Logging in: throttled, for a time, and the first password.
+//! Logins: throttling, expiry, and the first password.
 
 use std::net::TcpListener;
 
@@ -30,7 +30,7 @@ async fn wrong_passwords_are_throttled(backend: Backend) {
             "it does not tell which"
         );
     }
-    // The right password makes no difference now: trying is what is limited.
+    // Now the right password makes no difference: attempts are limited.
     let answer = login("admin", &rig.password)
         .send()
         .await

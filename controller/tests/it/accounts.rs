@@ -18,10 +18,10 @@ on_both!(
     api_tokens_are_made_used_and_taken_back,
 );
 
-/// The password of everybody here.
+/// The password of all users in these tests.
 pub(crate) const PASSWORD: &str = "correct horse battery";
 
-/// Sessions of a member of each role of the tenant `default`, of the owner of another tenant, and of an operator.
+/// Sessions: of one member per role in the tenant `default`, of another tenant's owner, and of an operator.
 pub(crate) struct People {
     pub(crate) owner: String,
     pub(crate) developer: String,
@@ -40,7 +40,7 @@ impl People {
     }
 }
 
-/// Makes a user and logs in.
+/// Creates a user and logs in; returns the session's token.
 pub(crate) async fn user(rig: &Rig, name: &str, network_role: Option<&str>) -> String {
     let wish = json!({ "name": name, "password": PASSWORD, "network_role": network_role });
     let made: UserInfo = rig
@@ -50,7 +50,7 @@ pub(crate) async fn user(rig: &Rig, name: &str, network_role: Option<&str>) -> S
     rig.login(name, PASSWORD).await
 }
 
-/// Makes somebody a member.
+/// Adds a member to a tenant, or changes the role.
 pub(crate) async fn member(rig: &Rig, tenant: &str, user: &str, role: &str) -> MemberInfo {
     let path = format!("/v1/tenants/{tenant}/members/{user}");
     rig.json(
@@ -60,7 +60,7 @@ pub(crate) async fn member(rig: &Rig, tenant: &str, user: &str, role: &str) -> M
     .await
 }
 
-/// Makes a tenant with an owner.
+/// Creates a tenant with an owner.
 pub(crate) async fn tenant(rig: &Rig, name: &str, owner: &str) -> TenantInfo {
     let wish = json!({ "name": name, "owner": owner });
     rig.json(rig.request(Method::POST, "/v1/tenants").json(&wish))
@@ -82,7 +82,7 @@ pub(crate) async fn people(rig: &Rig) -> People {
     made
 }
 
-/// Makes an API token of whoever has `session`.
+/// Creates an API token for the user of `session`.
 pub(crate) async fn api_token(rig: &Rig, session: &str, scopes: &[Right]) -> String {
     let wish = json!({ "name": "a tool", "scopes": scopes, "ttl": "1h" });
     let request = rig
@@ -92,7 +92,7 @@ pub(crate) async fn api_token(rig: &Rig, session: &str, scopes: &[Right]) -> Str
     made.token
 }
 
-/// A request by somebody else than the first user.
+/// A request with the token of another user than the first.
 fn by(rig: &Rig, token: &str, method: Method, path: &str) -> reqwest::RequestBuilder {
     rig.anonymous(method, path).bearer_auth(token)
 }
@@ -146,7 +146,7 @@ async fn tenants_have_apps_of_their_own(backend: Backend) {
     let by_id = format!("/v1/apps?tenant={}", other.id);
     assert_eq!(apps(&rig, &rig.token, &by_id).await, ["theirs"]);
 
-    // A member of two tenants says which one is meant.
+    // A member of two tenants must name the tenant.
     member(&rig, "other", "developer", "developer").await;
     let dev = &people.developer;
     assert_eq!(code(&rig, upload(dev, "new", "")).await, "FDN-2011");
@@ -174,7 +174,7 @@ async fn members_come_change_and_go(backend: Backend) {
     let rows: Vec<MemberInfo> = rig.json(by(&rig, &people.viewer, Method::GET, path)).await;
     let names: Vec<&str> = rows.iter().map(|row| row.user.as_str()).collect();
     assert_eq!(names, ["admin", "developer", "owner", "viewer"]);
-    // What an owner gives counts with the next request, without a new login.
+    // A membership given by an owner takes effect with the next request, without a new login.
     let look = async || apps(&rig, &people.outsider, "/v1/apps?tenant=default").await;
     let one = format!("{path}/outsider");
     let put = by(&rig, &people.owner, Method::PUT, &one).json(&json!({ "role": "viewer" }));

@@ -1,4 +1,4 @@
-//! Machines that connect while the database does not answer: they are let in, and judged once it answers again.
+//! Machines that connect while the database does not answer are admitted, and checked once it answers again.
 
 use fdn_controller::store::Store;
 use fdn_core::enrol::Role;
@@ -11,14 +11,14 @@ use crate::rig::{Backend, Rig, on_both};
 
 on_both!(whoever_was_let_in_unasked_is_judged_once_the_store_answers);
 
-/// The database forgets what a backup of before would not have: the certificate of `m-2`, all of `m-3`, and that `m-4` ever came back.
+/// Removes from the database what an earlier backup would lack: the certificate of `m-2`, all of `m-3`, and that `m-4` joined again.
 const FORGOTTEN: [&str; 3] = [
     "DELETE FROM certificates WHERE node IN ('m-2', 'm-3', 'm-4')",
     "DELETE FROM enrolments WHERE node = 'm-3'",
     "UPDATE enrolments SET removed_at = 1 WHERE node = 'm-4'",
 ];
 
-/// Connections of machines that were let in unasked.
+/// The number of connections admitted without asking the database.
 fn unjudged(rig: &Rig) -> i64 {
     let gauge = &rig.controller.state().metrics.edge.unjudged;
     gauge.with_label_values(&["node"]).get()
@@ -29,7 +29,7 @@ fn unknown(rig: &Rig) -> u64 {
     refused.with_label_values(&["unknown"]).get()
 }
 
-/// Four machines, of which the first one was connected once: what machines are told is read by then.
+/// Four machines, the first of which was connected once: by then the state for machines is loaded.
 async fn members(rig: &Rig) -> Vec<Member> {
     rig.cluster("eu-west").await;
     let mut all = Vec::new();
@@ -40,7 +40,7 @@ async fn members(rig: &Rig) -> Vec<Member> {
     all
 }
 
-/// All are connected while the store is away.
+/// All machines connect while the store is away.
 async fn connected(rig: &Rig, members: &[Member]) -> Vec<Wire> {
     let mut wires: Vec<Wire> = members.iter().map(|one| one.connect(&[rig])).collect();
     for wire in &mut wires {
@@ -50,7 +50,7 @@ async fn connected(rig: &Rig, members: &[Member]) -> Vec<Wire> {
     wires
 }
 
-/// Who is known stays on the connection that it has; the others are cut, and let in no more.
+/// Known machines keep their connections; the others are cut, and refused from then on.
 async fn judged(rig: &Rig, wires: &[Wire]) {
     let metrics = &rig.controller.state().metrics.edge;
     until("all to be judged", async || unjudged(rig) == 0).await;
@@ -83,7 +83,7 @@ async fn whoever_was_let_in_unasked_is_judged_once_the_store_answers(backend: Ba
         done.expect("forgotten");
     }
     tx.commit().await.expect("committed");
-    // On SQLite nobody else writes, on PostgreSQL nobody reads either.
+    // The lock stops other writers on SQLite, and readers as well on PostgreSQL.
     let mut held = other.begin().await.expect("begun");
     if matches!(backend, Backend::Postgres) {
         let lock = "LOCK TABLE certificates, enrolments IN ACCESS EXCLUSIVE MODE";

@@ -1,4 +1,4 @@
-//! The life of an app over the API.
+//! The life cycle of an app over the API.
 
 use std::collections::BTreeMap;
 
@@ -157,7 +157,7 @@ async fn the_same_again_changes_nothing(backend: Backend) {
     let first: fdn_core::api::DeployResponse =
         rig.json(send(manifest, Some(r#"{"KEY":"hunter2"}"#))).await;
     assert!(!first.unchanged);
-    // A damaged artifact is healed by uploading the same again.
+    // A damaged artifact is repaired by uploading the same again.
     let digest = first.digest.hex();
     let path = rig
         .settings

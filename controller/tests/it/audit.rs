@@ -1,4 +1,4 @@
-//! The audit log: every write of the API leaves one entry, nothing takes one away, and nobody finds a secret in it.
+//! The audit log: every write of the API adds one entry, entries cannot be removed, and none contains a secret.
 
 mod apps;
 mod holds;
@@ -28,7 +28,7 @@ on_both!(
     owners_see_their_tenants_and_pages_join_up,
 );
 
-/// Writes without an entry, and why.
+/// Writes without an entry, with the reason.
 const WITHOUT: [(&str, &str); 3] = [
     ("POST /v1/plan", "it says what would be and changes nothing"),
     (
@@ -41,7 +41,7 @@ const WITHOUT: [(&str, &str); 3] = [
     ),
 ];
 
-/// Writes, and what the entry of each holds.
+/// A walk over all writes, with what the entry of each must contain.
 struct Walk<'a> {
     rig: &'a Rig,
     states: States,
@@ -52,7 +52,7 @@ impl Walk<'_> {
         self.rig.get("/v1/audit?limit=1000").await
     }
 
-    /// Sends a write, and looks that it left one entry, which holds what it must.
+    /// Sends a write, and checks that it added one entry, with the required content.
     async fn wrote(&mut self, operation: &str, request: RequestBuilder, action: &str) -> Value {
         let before = self.log().await.len();
         let id = format!("walk-{before}");
@@ -74,7 +74,7 @@ impl Walk<'_> {
         serde_json::from_str(&text).unwrap_or_default()
     }
 
-    /// The same, by the first user with a JSON body.
+    /// Like [`Self::wrote`], by the first user with a JSON body.
     async fn admin(&mut self, operation: &str, path: &str, body: Value, action: &str) -> Value {
         let method: Method = operation
             .split(' ')

@@ -1,4 +1,4 @@
-//! Backups: what one holds comes back in an empty place, on either database; what is no whole backup of ours leaves nothing behind.
+//! Backups: the content of one is restored to an empty place, on either database; anything but a complete backup leaves nothing behind.
 
 mod archive;
 mod killed;
@@ -48,7 +48,7 @@ impl Backend {
     }
 }
 
-/// The answers that are compared.
+/// The paths whose responses are compared.
 const ASKED: [&str; 12] = [
     "/v1/apps",
     "/v1/apps/hello",
@@ -64,7 +64,7 @@ const ASKED: [&str; 12] = [
     "/v1/billing/prices",
 ];
 
-/// A controller with something of everything.
+/// A controller with some data of every kind.
 async fn filled(backend: Backend) -> Rig {
     let rig = Rig::start_with(backend, |_| {}).await;
     let secrets = json!({ "KEY": "hunter2" }).to_string();
@@ -84,7 +84,7 @@ async fn filled(backend: Backend) -> Rig {
     accounts::user(&rig, "jane", None).await;
     accounts::member(&rig, "default", "jane", "developer").await;
     usage::add(&rig, &usage::sums_of("hello", 7, "eu-1")).await;
-    // No node is there to run it, and its input is too large for a row.
+    // No node is there to run the job, and its input is too large for a row.
     let job = submission(&rig, "hello", "", vec![b'x'; 200_000])
         .send()
         .await;
@@ -93,7 +93,7 @@ async fn filled(backend: Backend) -> Rig {
     rig
 }
 
-/// Settings of an empty place.
+/// Settings for an empty place.
 async fn elsewhere(backend: Backend) -> (Arc<TempDir>, Settings) {
     let folder = Arc::new(tempfile::tempdir().expect("folder"));
     let settings = settings(folder.path(), backend).await;
@@ -104,7 +104,7 @@ fn place(path: &Path) -> Place {
     Place::File(path.to_owned())
 }
 
-/// Writes a backup with all keys beside the rig's own files.
+/// Writes a backup with all keys, into the rig's folder.
 async fn backed_up(rig: &Rig, name: &str) -> (PathBuf, Manifest) {
     let path = rig.folder.path().join(name);
     let made = backup(&rig.settings, &place(&path), KeysWanted::With).await;
@@ -119,7 +119,7 @@ async fn answers(rig: &Rig) -> Vec<(&'static str, Value)> {
     all
 }
 
-/// What a restored place holds otherwise: the restore is noted, and revisions leap.
+/// The parts in which a restored place differs: the restore is audited, and revisions leap.
 const DIFFERENT: [&str; 2] = ["tables/audit.jsonl", "tables/counters.jsonl"];
 
 async fn everything_comes_back_on_either_database(backend: Backend) {
@@ -129,7 +129,7 @@ async fn everything_comes_back_on_either_database(backend: Backend) {
     let mode = std::fs::metadata(&archive).expect("made").permissions();
     assert_eq!(mode.mode() & 0o777, 0o600);
     assert_eq!(manifest.keys.len(), 4);
-    // Two components and the input of a job.
+    // The objects: two components and the input of a job.
     assert_eq!(manifest.objects.count, 3);
     let left = std::fs::read_dir(rig.folder.path()).expect("the folder");
     let left = left.map(|entry| entry.expect("an entry").file_name());
@@ -170,7 +170,7 @@ async fn everything_comes_back_on_either_database(backend: Backend) {
     }
 }
 
-/// Sessions, secrets, passwords and revisions go on.
+/// Sessions, secrets, passwords and revisions continue.
 async fn went_on(old: &Rig, new: &Rig) {
     let request = new.anonymous(Method::GET, "/v1/apps");
     let apps: Vec<AppSummary> = new.json(request.bearer_auth(&old.token)).await;
@@ -180,7 +180,7 @@ async fn went_on(old: &Rig, new: &Rig) {
     let request = request.json(&json!({ "value": "hunter2", "dry_run": true }));
     let judged: SecretInfo = new.json(request).await;
     assert_eq!(judged.unchanged, Some(true), "the secret can be opened");
-    // Machines that heard more than the backup knows take what is changed from now on.
+    // Machines that have seen later revisions than the backup accept the changes from now on.
     let before = old.deploy("later", components::hello("x")).await;
     let after = new.deploy("later", components::hello("x")).await;
     assert!(after.revision > before.revision);
@@ -188,7 +188,7 @@ async fn went_on(old: &Rig, new: &Rig) {
     assert_eq!(log.len(), 1);
 }
 
-/// Nothing of a refused restore is left.
+/// Checks that a refused restore has left nothing.
 async fn nothing_is_left(settings: &Settings, what: &str) {
     let store = Store::connect(&settings.database).await.expect("connected");
     let mut connection = store.read().await.expect("connected");
@@ -228,11 +228,11 @@ async fn a_bad_archive_leaves_nothing(backend: Backend) {
         );
     }
     let whole = unzipped(&bytes);
-    // The first ten bytes are the header of gzip: time and system do not matter there.
+    // The first ten bytes are the gzip header, where time and operating system do not matter.
     for at in (10..length).step_by(length / 12) {
         let mut bytes = bytes.clone();
         bytes[at] ^= 0x10;
-        // Deflate leaves bits unused, as those that fill up a byte before data that is stored as it is.
+        // Deflate leaves some bits unused, such as the padding before stored blocks.
         if unzipped(&bytes) == whole {
             continue;
         }
@@ -240,7 +240,7 @@ async fn a_bad_archive_leaves_nothing(backend: Backend) {
         refused(&settings, &bad, &format!("byte {at} of {length}")).await;
     }
     let parts = unpacked(&archive);
-    // Each part has a byte changed, in an archive that is sound for gzip and tar.
+    // A byte of each part is changed, in an archive that is valid for gzip and tar.
     for number in 0..parts.len() {
         let mut parts = parts.clone();
         let name = parts[number].0.clone();
@@ -272,7 +272,7 @@ async fn a_bad_archive_leaves_nothing(backend: Backend) {
         let error = refused(&settings, &bad, word).await.to_string();
         assert!(error.contains(word), "{error}");
     }
-    // What breaks a rule of the schema breaks off when artifacts and rows were written already: all is taken back.
+    // A violation of the schema fails after artifacts and rows were written already: everything is rolled back.
     packed(&bad, &without_tenants(&parts, &manifest));
     let error = refused(&settings, &bad, "rows refer to what is not there").await;
     assert!(matches!(error, Error::Store(_)), "{error:?}");
@@ -300,7 +300,7 @@ async fn only_an_empty_place_is_restored_to(backend: Backend) {
     let error = error.expect_err("something is there").to_string();
     assert!(error.contains("holds objects already"), "{error}");
     std::fs::remove_file(&stray).expect("removed");
-    // Its schema is no reason: nothing is in it.
+    // An empty schema does not prevent a restore.
     let store = Store::connect(&settings.database).await.expect("connected");
     store.migrate().await.expect("migrated");
     store.close().await;
@@ -339,14 +339,14 @@ async fn keys_are_asked_for_and_never_replaced(backend: Backend) {
     };
     copied("key");
     copied("token");
-    // A ring without the key that is needed.
+    // A key ring without the required key.
     std::fs::write(folder.path().join("master.key"), "ab".repeat(32)).expect("written");
     let error = restore(&settings, &place(&archive), KeysWanted::Needed).await;
     let error = error.expect_err("another ring").to_string();
     assert!(error.contains("which is not in the ring"), "{error}");
     let lost = restore(&settings, &place(&archive), KeysWanted::Lost).await;
     lost.expect("restored without it");
-    // A controller starts without what was lost.
+    // A controller starts without the lost keys.
     copied("password");
     let broker = Arc::new(TestBroker::default());
     let new = Box::pin(Rig::start_on(settings, broker, folder)).await;
@@ -397,7 +397,7 @@ async fn an_older_archive_is_brought_up_to_date(backend: Backend) {
             .expect("counted");
         assert_eq!(users, 1);
     }
-    // An empty place that is already beyond it cannot go back.
+    // A place with a newer schema cannot go back, even if it is empty.
     let (_folder, settings) = elsewhere(backend).await;
     let store = Store::connect(&settings.database).await.expect("connected");
     store.migrate().await.expect("migrated");
@@ -466,7 +466,7 @@ async fn a_rehearsal_changes_nothing(backend: Backend) {
     assert!(store.pending().await.expect("read").is_empty());
 }
 
-/// The program as operators start it, with what it writes to standard output.
+/// Runs the program as operators do; returns its exit code and standard output.
 fn program(settings: &Settings, arguments: &[&str], input: Vec<u8>) -> (Option<i32>, Vec<u8>) {
     let mut program = Command::new(env!("CARGO_BIN_EXE_fdn-controller"));
     program.args(arguments);
@@ -477,7 +477,7 @@ fn program(settings: &Settings, arguments: &[&str], input: Vec<u8>) -> (Option<i
     program.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut running = program.spawn().expect("it starts");
     let mut stdin = running.stdin.take().expect("a pipe");
-    // A program that refuses does not read to the end.
+    // A program that refuses its input does not read to the end.
     drop(stdin.write_all(&input));
     drop(stdin);
     let done = running.wait_with_output().expect("it ends");

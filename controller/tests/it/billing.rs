@@ -1,4 +1,4 @@
-//! Sums and statements through the store, on both databases: whatever the order, doubling and delay of batches, each record is billed once.
+//! Sums and statements in the store, on both databases: whatever the order, repetition and delay of batches, each record is billed once.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ pub(crate) fn tenant() -> TenantId {
     DEFAULT_TENANT
 }
 
-/// After all months of these tests.
+/// A time after all months of these tests.
 fn now() -> Timestamp {
     Timestamp(month("2026-11").start().get() + 1)
 }
@@ -91,7 +91,7 @@ pub(crate) fn batch(n: u128, records: Vec<UsageRecord>) -> UsageBatch {
     }
 }
 
-/// A store with prices and an app of the tenant's, of which nothing is kept.
+/// A store with prices and an app of the tenant, without stored artifacts.
 async fn billed(backend: Backend) -> (tempfile::TempDir, Store) {
     let (folder, store) = store(backend).await;
     let c = &mut *store.read().await.expect("connected");
@@ -140,7 +140,7 @@ fn used(statements: &[Statement]) -> Quantities {
     sum
 }
 
-/// Records of three months; then what nodes send of them: each once at least, many twice, some first as still running, in any order, in batches.
+/// Records of three months, and the batches that nodes send: each record at least once, many twice, some first as running, in any order.
 fn sendings() -> impl Strategy<Value = (Vec<UsageRecord>, Vec<Vec<UsageRecord>>)> {
     let (start, end) = (month(MONTHS[0]).start().get(), month(MONTHS[2]).end().get());
     let one = (start..end, any::<u32>());
@@ -165,8 +165,9 @@ fn sendings() -> impl Strategy<Value = (Vec<UsageRecord>, Vec<Vec<UsageRecord>>)
     })
 }
 
-/// Calls of three months: when, how large, how often noted while they ran, whether the node lived to write their end; and in which segment each record
-/// lies. Then the order in which segments come, some of them twice.
+/// Calls of three months: time, size, the number of notes while running, and whether the node lived to record the end; with the segment of each
+/// record.
+/// Then the order in which segments arrive, some of them twice.
 type Lives = (Vec<(CallRecord, usize)>, Vec<usize>);
 
 const SEGMENTS: usize = 12;
@@ -221,7 +222,7 @@ async fn bills_are_those_of_the_calls_whatever_is_lost_doubled_or_late(backend: 
         clock_begin(c, month(MONTHS[0])).await.expect("begun");
         let mut issued = Vec::new();
         for (n, segment) in order.iter().enumerate() {
-            // Two of the months are closed while their usage still comes.
+            // Two of the months are closed while their usage still arrives.
             if [4, 8].contains(&n) {
                 let of = month(MONTHS[issued.len()]);
                 assert!(clock_close(c, of).await.expect("closed"));
@@ -254,7 +255,7 @@ async fn bills_are_those_of_the_calls_whatever_is_lost_doubled_or_late(backend: 
             issued.push(bill(c, month(of)).await);
         }
         assert_eq!(used(&issued), expected);
-        // All in time and without a note, in one batch: it costs the same.
+        // All on time and without notes, in one batch: it costs the same.
         let o = &mut *other.read().await.expect("connected");
         let calls: Vec<CallRecord> = last.into_values().map(|used| call(used, None)).collect();
         usage_add(o, &sums(1, "eu-1", &calls), now())
@@ -284,7 +285,7 @@ async fn bills_are_those_of_the_records_whatever_comes_when(backend: Backend) {
         let mut issued = Vec::new();
         let third = batches.len() / 3;
         for (n, records) in batches.iter().enumerate() {
-            // Two of the months are closed while their usage still comes; each batch comes twice.
+            // Two of the months are closed while their usage still arrives; each batch arrives twice.
             if n > 0 && n % third.max(1) == 0 && issued.len() < 2 {
                 let of = month(MONTHS[issued.len()]);
                 assert!(clock_close(c, of).await.expect("closed"));
@@ -314,7 +315,7 @@ async fn bills_are_those_of_the_records_whatever_comes_when(backend: Backend) {
             issued.push(bill(c, month(of)).await);
         }
         assert_eq!(used(&issued), expected);
-        // All in time, in one batch: it costs the same.
+        // All on time, in one batch: it costs the same.
         let o = &mut *other.read().await.expect("connected");
         take(o, &batch(1, records)).await;
         let mut once = Vec::new();
@@ -380,7 +381,7 @@ async fn a_bill_outlives_app_and_records(backend: Backend) {
     function_delete(c, tenant(), &"thumbs".parse().expect("function"), now())
         .await
         .expect("deleted");
-    // A record that comes after the app has gone is the tenant's, too; one of an app that never was is nobody's.
+    // A record that arrives after the app was deleted is the tenant's, too; one of an app that never existed is nobody's.
     let strange = UsageRecord {
         app: name("strange"),
         ..record(3, at(3), 100)
@@ -412,7 +413,7 @@ async fn records_of_before_are_booked_by_and_by(backend: Backend) {
     let c = &mut *store.read().await.expect("connected");
     let at = Timestamp(month("2026-09").start().get() + 5);
     take(c, &batch(1, vec![record(1, at, 100)])).await;
-    // As a controller of before stores them: it knows nothing of sums.
+    // As a controller of an earlier release stores them, without sums.
     for n in 2..=4 {
         sqlx::query(
             "INSERT INTO usage_records (invocation, app, function, version, node, started_at, duration_us, cpu_us, memory_mib, \
@@ -424,7 +425,7 @@ async fn records_of_before_are_booked_by_and_by(backend: Backend) {
         .await
         .expect("inserted");
     }
-    // One of them ends: what was never in the sums is not taken away from them.
+    // One of the calls ends: nothing is subtracted, since its record was never in the sums.
     take(c, &batch(2, vec![record(4, at, 100)])).await;
     assert_eq!(usage_book(c, 1, now()).await.expect("booked"), 1);
     assert_eq!(usage_book(c, 100, now()).await.expect("booked"), 1);

@@ -1,4 +1,4 @@
-//! Bills through the API, on both databases: prices, statements, closing, views, budgets.
+//! Billing through the API, on both databases: prices, statements, closing, views, budgets.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ on_both!(
     whoever_a_budget_names_is_told_of_alerts_in_signed_words,
 );
 
-/// A controller with an app, a node in a region, and nothing that goes on by itself.
+/// A controller with an app and a node, whose own billing loop does not run.
 async fn rig(backend: Backend) -> Rig {
     let rig = Rig::start_with(backend, |settings| {
         settings.billing.interval = DurationMs::from_secs(3600);
@@ -32,7 +32,7 @@ async fn rig(backend: Backend) -> Rig {
     rig
 }
 
-/// An app, and a node in a region.
+/// Adds an app, and a node in a region.
 async fn prepare(rig: &Rig) {
     rig.node(node_at("eu-1", "eu-west", 53.35, -6.26)).await;
     fdn_testkit::wait::until("the node to be stored", async || {
@@ -58,7 +58,7 @@ async fn prepare(rig: &Rig) {
         .await;
 }
 
-/// One a call and nothing free, from the beginning of this month.
+/// A price list of 1 per call with nothing free, from the beginning of this month.
 fn one_a_call() -> PriceList {
     let month = Month::of(fdn_service::now());
     PriceList {
@@ -72,7 +72,7 @@ fn one_a_call() -> PriceList {
     }
 }
 
-/// Makes a budget `all` of 10, and calls that cost half of that.
+/// Creates a budget `all` of 10, and calls that cost half of it.
 pub(crate) async fn reach_a_budget(rig: &Rig) {
     prepare(rig).await;
     apply(rig, &one_a_call()).await;
@@ -139,7 +139,7 @@ async fn a_month_is_billed_closed_and_never_changed(backend: Backend) {
         assert_eq!(view.rows[0].name, name);
         assert_eq!(view.rows[0].quantities[&Meter::Invocations].0, 3);
     }
-    // The month ends, and the time to wait for late usage after it.
+    // After the end of the month and the waiting time for late usage.
     let later = Timestamp(month.end().get() + 73 * 3_600_000);
     for _ in 0..2 {
         round(rig.controller.state(), later).await.expect("a round");
@@ -147,7 +147,7 @@ async fn a_month_is_billed_closed_and_never_changed(backend: Backend) {
     let issued: Statement = rig.get(&format!("/v1/billing/statements/{month}")).await;
     assert_eq!(issued.state, StatementState::Issued);
     assert_eq!(used(&issued, Meter::Invocations), 3);
-    // What comes now stands on the next statement, as usage of this month.
+    // Usage that arrives now is on the next statement, as usage of this month.
     send(&rig, 2, fdn_service::now(), &[400]).await;
     assert_eq!(
         rig.get::<Statement>(&format!("/v1/billing/statements/{month}"))
@@ -264,7 +264,7 @@ async fn what_was_sold_at_a_price_stays_sold_at_it(backend: Backend) {
     };
     assert_eq!(refused(&rig, &dollars).await, (422, "FDN-8002".to_owned()));
     apply(&rig, &second(tomorrow.next(), 29)).await;
-    // It has not begun: it may begin earlier, and it may go.
+    // A list that has not begun may be changed to begin earlier, and may be removed.
     apply(&rig, &second(tomorrow, 31)).await;
     let lists: Vec<PriceList> = rig.get("/v1/billing/prices").await;
     let spans: Vec<_> = lists
@@ -338,7 +338,7 @@ async fn a_budget_alerts_once_for_each_threshold(backend: Backend) {
     let second = crate::conventions::next(&newest).expect("there are more");
     let second: Vec<BudgetAlert> = rig.get(&second).await;
     assert_eq!(second.len(), 1);
-    // Set anew, removed, in another month: what was said is not said again.
+    // Changed, removed, in another month: an alert is never repeated.
     let _: Value = rig
         .json(put("all", json!({ "limit": "5", "thresholds": [100] })))
         .await;
@@ -384,7 +384,7 @@ async fn whoever_a_budget_names_is_told_of_alerts_in_signed_words(backend: Backe
     let set: BudgetSet = rig.json(put(&url)).await;
     assert_eq!(set.budget.webhook.as_deref(), Some(url.as_str()));
     let secret = Secret::new(set.webhook_secret.expect("the key of the signature"));
-    // Nobody else is told the key.
+    // Nothing else shows the signing key.
     let listed: Vec<Value> = rig.get("/v1/billing/budgets").await;
     assert_eq!(listed[0]["webhook"], url);
     let audit: Vec<Value> = rig.get("/v1/audit").await;

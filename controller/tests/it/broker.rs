@@ -1,4 +1,4 @@
-//! A broker for tests: the one in memory, which can be away and can lose confirmations.
+//! A broker for tests: the in-memory one, with simulated outages and lost confirmations.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -7,7 +7,7 @@ use fdn_bus::{Broker, BusError, Counters, Deliveries, MemoryBroker, Subscription
 use fdn_core::message::{Channel, Envelope};
 use fdn_testkit::wait;
 
-/// A broker that can be away, and can lose its confirmations.
+/// A broker that can be down, and can lose confirmations.
 #[derive(Default)]
 pub(crate) struct TestBroker {
     inner: MemoryBroker,
@@ -27,12 +27,12 @@ impl TestBroker {
         self.mode.store(DOWN, Ordering::SeqCst);
     }
 
-    /// The next message is taken, but its confirmation is lost.
+    /// Accepts the next message, but loses its confirmation.
     pub(crate) fn lose_a_confirmation(&self) {
         self.mode.store(UNCONFIRMED, Ordering::SeqCst);
     }
 
-    /// Listens as another controller would.
+    /// Subscribes as another controller would.
     pub(crate) async fn listen(&self, channel: Channel) -> Deliveries {
         let subscription = Subscription {
             channel,

@@ -1,4 +1,4 @@
-//! Single calls of an app, gathered from nodes that are played by small servers.
+//! Single calls of an app, gathered from fake nodes.
 
 use std::sync::{Arc, Mutex};
 
@@ -21,7 +21,7 @@ on_both!(
     a_call_is_traced_with_its_plan_and_an_unknown_one_says_where_it_was_looked_for,
 );
 
-/// A node that answers `/calls/{app}`.
+/// A fake node that answers `/calls/{app}`.
 #[derive(Clone)]
 struct FakeNode {
     answer: CallList,
@@ -68,7 +68,7 @@ impl FakeNode {
         .await
     }
 
-    /// Whoever answers in a node's place shows this identity.
+    /// Starts a node whose server presents the certificate of `identity`.
     async fn start_as(rig: &Rig, name: &str, identity: &str, calls: Vec<CallLine>) -> Self {
         let node = Self {
             answer: CallList {
@@ -117,7 +117,7 @@ async fn the_newest_calls_of_all_nodes_are_told_and_who_is_silent(backend: Backe
     let now = fdn_service::now().get() + 1000;
     let at = |n: u64| Timestamp(now + n);
     let mut of_a = vec![call("a", "hello", at(5)), call("a", "hello", at(1))];
-    // What it was not asked for, and what another node would have to tell.
+    // Calls outside the query, and one of another node.
     of_a.push(call("a", "other", at(9)));
     of_a.push(call("b", "hello", at(8)));
     of_a.push(call("a", "hello", Timestamp(1)));
@@ -125,7 +125,7 @@ async fn the_newest_calls_of_all_nodes_are_told_and_who_is_silent(backend: Backe
     FakeNode::start(&rig, "b", vec![call("b", "hello", at(3))]).await;
     rig.node(nodes::asked_at("dead", fdn_testkit::ports::local()))
         .await;
-    // Another node, or a DNS server, in one's place; and an agent that controllers cannot ask.
+    // Servers with the certificate of another node and of a DNS server, and an agent that controllers cannot ask.
     let forged = vec![call("forged", "hello", at(6))];
     let another = "fdn://cluster/eu-west/node/a";
     let forged_node = FakeNode::start_as(&rig, "forged", another, forged.clone()).await;
@@ -177,7 +177,7 @@ async fn the_newest_calls_of_all_nodes_are_told_and_who_is_silent(backend: Backe
     assert_eq!(rig.code(none).await, "FDN-2003");
 }
 
-/// A call with a request id, served by this revision for a client in 192.0.2.0/24.
+/// A call with a request id, routed by this revision for a client in 192.0.2.0/24.
 fn routed(node: &str, at: Timestamp, revision: Revision) -> CallLine {
     CallLine {
         request: "r-1".to_owned(),
@@ -242,7 +242,7 @@ async fn a_call_is_traced_with_its_plan_and_an_unknown_one_says_where_it_was_loo
         .any(|text| text.contains("nodes are told"));
     assert_eq!(is_older, traced.told.nodes > deployed.revision);
 
-    // For another client than the caller.
+    // For a client other than the caller.
     let other: CallTrace = rig.get(&format!("{path}&client=198.51.100.7")).await;
     let client = other.explained.expect("explained").client;
     assert_eq!(client.to_string(), "198.51.100.7/32");

@@ -1,4 +1,4 @@
-//! Artifacts that nobody uses any more go, after a time of grace; those that somebody uses, or is about to use, never do.
+//! The artifact collector: unused artifacts are removed after a grace period; those in use, or about to be used, never are.
 
 use fdn_controller::app::collect::{mark, round, sweep};
 use fdn_controller::artifacts::Object;
@@ -27,7 +27,7 @@ on_both!(
     a_claim_makes_young,
 );
 
-/// A moment by which whatever is unused now is older than the grace time.
+/// A time at which everything unused now has outlived the grace period.
 fn later(rig: &Rig) -> Timestamp {
     let grace = rig.settings.artifacts.grace.as_millis();
     Timestamp(fdn_service::now().get() + 2 * grace)
@@ -38,7 +38,7 @@ async fn delete(rig: &Rig, app: &str) {
     assert_eq!(request.send().await.expect("an answer").status(), 204);
 }
 
-/// Whether the artifact is there for nodes.
+/// Whether nodes can still get the artifact.
 async fn is_there(rig: &Rig, digest: &Digest) -> bool {
     let state = rig.controller.state();
     let mut connection = state.store.read().await.expect("connected");
@@ -56,7 +56,7 @@ async fn what_nobody_uses_goes_after_its_grace_time(backend: Backend) {
     rig.deploy("two", shared).await;
     let own = rig.deploy("one", components::hello("own")).await;
     delete(&rig, "one").await;
-    // The bill ends with the version, not with its bytes.
+    // Billing of storage ends with the version, not with its bytes.
     let mut connection = state.store.read().await.expect("connected");
     let kept = artifact_list_kept(
         &mut connection,
@@ -151,7 +151,7 @@ async fn an_upload_of_what_is_being_removed_keeps_its_own(backend: Backend) {
     let hello = components::hello("again");
     let first = rig.deploy("hello", hello.clone()).await;
     delete(&rig, "hello").await;
-    // A collector marks it, and stands still before it removes the object.
+    // A collector marks it, and stops before it removes the object.
     assert_eq!(mark(state, later(&rig)).await.expect("marked"), 1);
     let second = rig.deploy("hello", hello).await;
     assert_eq!(first.digest, second.digest);
@@ -159,13 +159,13 @@ async fn an_upload_of_what_is_being_removed_keeps_its_own(backend: Backend) {
     assert_eq!(sweep(state).await.expect("swept"), 1);
     assert!(is_there(&rig, &second.digest).await);
     assert_eq!(rig.artifacts().len(), 1);
-    // As late as it may come: the object of before once more.
+    // A late repetition, which knows the old object.
     assert_eq!(sweep(state).await.expect("swept"), 0);
     assert!(is_there(&rig, &second.digest).await);
 }
 
-/// An upload that takes longer than the grace time writes its artifact again. On PostgreSQL, where one transaction can hold another one up
-/// without holding up all.
+/// An upload that takes longer than the grace period stores its artifact again. On PostgreSQL only, where one transaction can block another without
+/// blocking all.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_slower_than_the_grace_time_begins_again() {
     let rig = Rig::start_with(Backend::Postgres, |_| {}).await;
@@ -204,7 +204,7 @@ async fn claimed(connection: &mut AnyConnection, name: &str, at: Timestamp) -> O
         .expect("claimed")
 }
 
-/// Uses what was claimed and writes a version with it, as a deploy does.
+/// Uses a claimed artifact and writes a version with it, as a deploy does.
 async fn used(connection: &mut AnyConnection, object: &Object, at: Timestamp) -> bool {
     let kept = artifact_use(&mut *connection, object, at)
         .await
@@ -224,12 +224,12 @@ async fn of_mark_and_use_one_sees_the_other(backend: Backend) {
         let object = claimed(&mut store.read().await.expect("connected"), "a", OLD).await;
         let mut first = begin(&store).await;
         if upload_first {
-            // With a clock so slow that the use does not even make it young.
+            // With a clock so slow that the use does not even renew the time.
             assert!(used(&mut first, &object, OLD).await);
         } else {
             assert!(marked(&mut first, &object).await);
         }
-        // The other one comes while the first is not done, and waits for it.
+        // The other one starts while the first is not finished, and waits for it.
         let other = {
             let (store, object) = (store.clone(), object.clone());
             tokio::spawn(async move {
@@ -259,7 +259,7 @@ async fn of_mark_and_use_one_sees_the_other(backend: Backend) {
     }
 }
 
-/// A transaction that writes, as the controller begins them.
+/// A write transaction, begun as the controller does.
 async fn begin(store: &Store) -> sqlx::Transaction<'static, sqlx::Any> {
     store.begin().await.expect("begun")
 }

@@ -1,4 +1,4 @@
-//! The compile cache: what one controller compiled, it and others need not compile again, and nothing is taken that nobody vouches for.
+//! The compile cache: compiled functions are not compiled again, by the same controller or others, and nothing without a valid signature is used.
 
 use std::path::Path;
 
@@ -16,17 +16,17 @@ on_both!(
     the_oldest_make_room_and_without_room_nothing_is_kept,
 );
 
-/// As many functions as make a pack.
+/// The number of functions that fill a pack.
 const FUNCTIONS: u32 = 1000;
 
-/// Hits and misses so far.
+/// The hits and misses so far.
 fn functions(rig: &Rig) -> (u64, u64) {
     let functions = &rig.controller.state().metrics.packs.functions;
     let count = |result: &str| functions.with_label_values(&[result]).get();
     (count("hit"), count("miss"))
 }
 
-/// Deploys; of texts of one length the data alone differs. Functions that were found and that were compiled.
+/// Deploys a component; texts of the same length differ in their data alone. Returns the hits and misses.
 async fn deploy(rig: &Rig, app: &str, text: &str) -> (u64, u64) {
     let before = functions(rig);
     let component = components::with_engine(FUNCTIONS, text);
@@ -36,8 +36,8 @@ async fn deploy(rig: &Rig, app: &str, text: &str) -> (u64, u64) {
     (after.0 - before.0, after.1 - before.1)
 }
 
-/// Nearly all were found. The compiler looks for some of the others under another key, by the chance of what its thread compiled before them (ADR 0027):
-/// about five in a hundred.
+/// Nearly all were hits. The compiler looks up about five in a hundred of the others under another key, depending on what its thread compiled before
+/// (ADR 0027).
 fn assert_found((hits, misses): (u64, u64)) {
     let engine = u64::from(FUNCTIONS);
     assert!(hits >= engine && misses < engine / 5, "{hits} and {misses}");
@@ -47,7 +47,7 @@ fn assert_compiled((_, misses): (u64, u64)) {
     assert!(misses >= u64::from(FUNCTIONS), "{misses}");
 }
 
-/// The compile cache as another machine would have it: none of its own.
+/// Deletes this machine's copy of the compile cache, as if on another machine.
 fn forget(rig: &Rig) {
     let uploads = rig.settings.uploads.folder.as_ref().expect("set");
     for entry in std::fs::read_dir(uploads).expect("a folder").flatten() {
@@ -61,7 +61,7 @@ fn forget(rig: &Rig) {
     }
 }
 
-/// The head of a pack, and the pack.
+/// The header of a pack, and the pack.
 fn read(path: &Path) -> (PackHead, Vec<u8>) {
     let mut bytes = std::fs::read(path).expect("a pack");
     let end = bytes
@@ -73,7 +73,7 @@ fn read(path: &Path) -> (PackHead, Vec<u8>) {
     (head, pack)
 }
 
-/// The head tells what stands behind it, and the network's authority has signed that.
+/// Checks that the header matches the pack, and is signed by the network's authority.
 async fn assert_vouched(rig: &Rig, pack: &Path) {
     let (head, pack) = read(pack);
     assert_eq!(
@@ -92,7 +92,7 @@ async fn the_next_version_is_compiled_in_part_and_after_a_restart_too(backend: B
     assert_compiled(deploy(&rig, "one", "v1").await);
     assert_found(deploy(&rig, "one", "v2").await);
     assert_found(deploy(&rig, "two", "v3").await);
-    // What is new in those is too little to be kept.
+    // The new functions in those are too few to be stored.
     let packs = rig.packs();
     assert_eq!(packs.len(), 1, "{packs:?}");
     assert_vouched(&rig, &packs[0]).await;
@@ -102,7 +102,7 @@ async fn the_next_version_is_compiled_in_part_and_after_a_restart_too(backend: B
 
     let rig = rig.restart().await;
     assert_found(deploy(&rig, "one", "v4").await);
-    // Another controller, which has nothing but the artifact store.
+    // Another controller, with nothing but the artifact store.
     forget(&rig);
     let rig = rig.restart().await;
     assert_found(deploy(&rig, "one", "v5").await);
@@ -129,8 +129,8 @@ async fn what_nobody_vouches_for_is_removed(backend: Backend) {
         bytes.extend(pack);
         bytes
     };
-    // Whoever can write to the artifact store puts there what was not signed, what was signed for other bytes, for less of them, for a pack of another
-    // name, and no pack at all.
+    // What a writer to the artifact store could put there: a pack that is unsigned, signed for other bytes, for fewer bytes or under another name,
+    // and something that is no pack.
     let renamed = path.with_file_name(Digest::of(b"another").hex());
     let longer: Vec<u8> = pack.iter().copied().chain([0; 9]).collect();
     for (round, (at, bytes)) in [
@@ -152,7 +152,7 @@ async fn what_nobody_vouches_for_is_removed(backend: Backend) {
         assert_compiled(deploy(&rig, "one", &format!("w{round}")).await);
         let metrics = &rig.controller.state().metrics.packs;
         assert_eq!(metrics.refused.get(), 1, "round {round}");
-        // It is made anew, and signed.
+        // The pack is written anew, and signed.
         let packs = rig.packs();
         assert_eq!(packs.len(), 1, "round {round}: {packs:?}");
         assert_vouched(&rig, &packs[0]).await;
@@ -166,7 +166,7 @@ async fn the_oldest_make_room_and_without_room_nothing_is_kept(backend: Backend)
     assert_compiled(deploy(&rig, "one", "v1").await);
     let first = rig.packs();
     let size = std::fs::metadata(&first[0]).expect("a pack").len();
-    // Of another engine, as a controller with another processor has them, and used longer ago.
+    // A pack of another engine, from a controller with another processor, that was used longer ago.
     let other = first[0]
         .parent()
         .and_then(Path::parent)
@@ -186,7 +186,7 @@ async fn the_oldest_make_room_and_without_room_nothing_is_kept(backend: Backend)
     assert_eq!(rig.packs(), first);
     assert_eq!(rig.controller.state().metrics.packs.evictions.get(), 1);
 
-    // Without the setting nothing is found and nothing is kept.
+    // With the cache turned off, nothing is found and nothing is stored.
     let rig = rig
         .restart_with(|settings| settings.artifacts.compile_cache = ByteSize::from_bytes(0))
         .await;

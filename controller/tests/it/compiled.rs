@@ -1,4 +1,4 @@
-//! Machine code for nodes: kept and signed when an upload was compiled to be judged, gone with its component.
+//! Machine code for nodes: stored and signed when an upload was compiled, and deleted with its component.
 
 use fdn_controller::app::collect::round;
 use fdn_core::Timestamp;
@@ -32,7 +32,7 @@ fn path(deployed: &DeployResponse, engine: &str) -> String {
     format!("/edge/v1/compiled/{}/{engine}", deployed.digest)
 }
 
-/// A node that has heard of what was deployed.
+/// A node that has been told what was deployed.
 async fn node(rig: &Rig, deployed: &DeployResponse) -> (Member, Wire) {
     let member = Member::join(rig, Role::Node, "eu-west", "m-1").await;
     let mut wire = member.connect(&[rig]);
@@ -66,14 +66,14 @@ async fn nodes_get_signed_machine_code_until_its_component_goes(backend: Backend
     assert!(key.verifies(&head.text(), &head.signature));
     assert_eq!(rig.leftovers(), [""; 0]);
 
-    // For no other engine, and no component that nobody deployed.
+    // There is none for other engines, nor for components that nobody deployed.
     for (engine, expected) in [("00", 404), ("..%2f..%2fetc", 400), ("ABC", 400), ("", 400)] {
         let (status, _, _) = wire.get(&path(&deployed, engine), None).await;
         assert_eq!(status, expected, "{engine}");
     }
     let none = format!("/edge/v1/compiled/{}/{}", Digest::of(b"none"), engine());
     assert_eq!(wire.get(&none, None).await.0, 403);
-    // Nor do DNS servers get any, which run nothing.
+    // DNS servers get none either, since they run nothing.
     let resolver = Member::join(&rig, Role::Dns, "eu-west", "d-1").await;
     let mut other = resolver.connect(&[&rig]);
     other.up().await;
@@ -81,7 +81,7 @@ async fn nodes_get_signed_machine_code_until_its_component_goes(backend: Backend
     let refused = &rig.controller.state().metrics.edge.refused;
     assert_eq!(refused.with_label_values(&["compiled"]).get(), 2);
 
-    // With the component, whose grace time is over.
+    // It is deleted with the component, after the grace period.
     let delete = rig.request(Method::DELETE, "/v1/apps/hello");
     assert_eq!(delete.send().await.expect("an answer").status(), 204);
     let grace = rig.settings.artifacts.grace.as_millis();

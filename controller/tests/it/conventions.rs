@@ -83,7 +83,7 @@ async fn pages_of_every_list_join_up(backend: Backend) {
     );
 }
 
-/// The tag of what a path shows.
+/// The `ETag` of a path.
 async fn tag(rig: &Rig, path: &str) -> String {
     let answer = rig
         .request(Method::GET, path)
@@ -97,13 +97,13 @@ async fn tag(rig: &Rig, path: &str) -> String {
     tag.to_str().expect("text").to_owned()
 }
 
-/// A change that compares tags.
+/// A conditional change.
 struct Compared {
-    /// As in the document.
+    /// The operation, as in the API document.
     operation: &'static str,
     path: &'static str,
     body: Value,
-    /// Where the tag is shown, before the change and after it.
+    /// The paths that show the tag, before and after the change.
     shown: [&'static str; 2],
 }
 
@@ -122,7 +122,7 @@ fn compared(
     }
 }
 
-/// Every operation that compares tags, in an order in which each finds something to change.
+/// Every operation that compares tags, in an order in which each has something to change.
 fn all_compared() -> Vec<Compared> {
     let (member, hello) = ("/v1/tenants/home/members/ann", "/v1/apps/hello");
     let (policy, objective) = ("/v1/apps/hello/policy", "/v1/apps/hello/objective");
@@ -140,7 +140,7 @@ fn all_compared() -> Vec<Compared> {
             operation: "PATCH /v1/tenants/{tenant}",
             path: "/v1/tenants/default",
             body: json!({ "name": "home" }),
-            // It has another name afterwards.
+            // The change renames it.
             shown: ["/v1/tenants/default", "/v1/tenants/home"],
         },
         compared(
@@ -223,7 +223,7 @@ fn all_compared() -> Vec<Compared> {
     ]
 }
 
-/// Every operation that compares tags, none left out.
+/// Covers every operation that compares tags.
 async fn a_change_of_something_that_changed_is_refused(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
     crate::accounts::user(&rig, "ann", None).await;
@@ -237,7 +237,7 @@ async fn a_change_of_something_that_changed_is_refused(backend: Backend) {
     let path = "/v1/tenants/default/signing-keys/release";
     let _: Value = rig.json(put(path, json!({ "public_key": key }))).await;
     let flow = json!({ "stages": [{ "name": "only", "function": "hello" }] });
-    // Of an app that is not there, nothing can be the present tag.
+    // For an app that does not exist, no tag can match.
     let new = put("/v1/apps/flow/workflow", flow.clone()).header("if-match", "*");
     assert_eq!(rig.code(new).await, "FDN-2013");
     let _: Value = rig.json(put("/v1/apps/flow/workflow", flow)).await;
@@ -259,7 +259,7 @@ async fn a_change_of_something_that_changed_is_refused(backend: Backend) {
     assert_eq!(rig.code(absent).await, "FDN-2003");
 }
 
-/// A change is refused with a tag that is not the present one, made with that, and then refused with it.
+/// A change is refused with a stale tag, succeeds with the present one, and is then refused with that.
 async fn stale_tags_are_refused(rig: &Rig, one: &Compared) {
     let Compared {
         operation,
@@ -290,7 +290,7 @@ async fn stale_tags_are_refused(rig: &Rig, one: &Compared) {
     assert!(status.is_success(), "{operation}: {text}");
     let again = request(&path.replace(before, after), &old);
     if status == StatusCode::NO_CONTENT {
-        // What is gone has no tag, or that of nothing.
+        // What was deleted has no tag.
         let code = rig.code(again).await;
         assert!(
             ["FDN-2003", "FDN-2013"].contains(&code.as_str()),
@@ -330,7 +330,7 @@ async fn the_same_request_again_is_answered_alike(backend: Backend) {
         "it was made once"
     );
     assert_eq!(rig.code(tokens(&rig, "k-1", "b")).await, "FDN-2014");
-    // Another caller's key is another key.
+    // The same key of another caller is another key.
     let ann = crate::accounts::user(&rig, "ann", None).await;
     let wish = json!({ "name": "a", "scopes": ["look"], "ttl": "1h" });
     let request = rig.anonymous(Method::POST, "/v1/tokens").bearer_auth(&ann);
@@ -338,7 +338,7 @@ async fn the_same_request_again_is_answered_alike(backend: Backend) {
         .json(request.header("idempotency-key", "k-1").json(&wish))
         .await;
     assert_ne!(hers.info.id, first.info.id);
-    // What was refused may be sent again.
+    // A refused request may be sent again.
     let make = || {
         let request = rig.request(Method::POST, "/v1/tenants");
         request
@@ -351,7 +351,7 @@ async fn the_same_request_again_is_answered_alike(backend: Backend) {
     let two: TenantInfo = rig.json(make()).await;
     assert_eq!(one, two);
     assert_eq!(rig.code(tokens(&rig, "a b", "a")).await, "FDN-2005");
-    // At once, one is carried out.
+    // Of concurrent requests one is executed.
     let asked = (0..4).map(|_| tokens(&rig, "k-3", "c").send());
     let answers = futures::future::join_all(asked).await;
     for answer in answers {
@@ -390,7 +390,7 @@ async fn an_upload_sent_again_makes_no_second_version(backend: Backend) {
     let first: DeployResponse = rig.json(upload("1", "k-1")).await;
     let second: DeployResponse = rig.json(upload("2", "k-2")).await;
     assert_eq!((first.version.get(), second.version.get()), (1, 2));
-    // Without its key, the first upload would be a change back: a third version.
+    // Without its key, the first upload would be a change back, and a third version.
     let again = upload("1", "k-1").send().await.expect("an answer");
     assert_eq!(again.headers()["idempotency-replayed"], "true");
     let again: DeployResponse = again.json().await.expect("a deploy");
@@ -399,7 +399,7 @@ async fn an_upload_sent_again_makes_no_second_version(backend: Backend) {
     assert_eq!(detail.versions.len(), 2, "nothing was made");
     assert_eq!(detail.summary.version.get(), 2, "nothing was changed");
     assert_eq!(rig.code(upload("3", "k-1")).await, "FDN-2014");
-    // What was refused may be sent again under its key.
+    // A refused upload may be sent again with its key.
     let bad = rig
         .upload("hello", b"nothing".to_vec(), None, None)
         .header("idempotency-key", "k-3");
@@ -417,7 +417,7 @@ async fn keys_of_apps_and_ready_functions_are_made_once(backend: Backend) {
     };
     let first: DeployResponse = rig.json(deploy("k-1", "shop")).await;
     rig.deploy("shop", components::hello("own")).await;
-    // Without its key, this would be a change back: a third version.
+    // Without its key, this would be a change back, and a third version.
     let again = deploy("k-1", "shop").send().await.expect("an answer");
     assert_eq!(again.headers()["idempotency-replayed"], "true");
     let again: DeployResponse = again.json().await.expect("a deploy");
@@ -465,16 +465,16 @@ async fn what_is_told_when_an_answer_is_not_at_hand(backend: Backend) {
         let mut connection = store.read().await.expect("connected");
         sqlx::query(sql).execute(&mut *connection).await.expect(sql);
     };
-    // The controller was lost between carrying it out and keeping the answer.
+    // As if the controller had crashed between executing the request and storing its answer.
     change("UPDATE idempotency SET answer = NULL").await;
     assert_eq!(rig.code(tokens(&rig, "k-1", "a")).await, "FDN-2016");
-    // It was lost before: once the lease is over, the request may begin anew.
+    // As if it had crashed before: once the lease has ended, the request may begin again.
     change("UPDATE idempotency SET done_at = NULL").await;
     assert_eq!(rig.code(tokens(&rig, "k-1", "a")).await, "FDN-2015");
     change("UPDATE idempotency SET created_at = created_at - 3700000").await;
     let second: CreatedApiToken = rig.json(tokens(&rig, "k-1", "a")).await;
     assert_ne!(first.info.id, second.info.id);
-    // The oldest keys of a caller make room.
+    // The oldest keys of a caller are evicted.
     for key in ["k-2", "k-3", "k-4"] {
         let _: CreatedApiToken = rig.json(tokens(&rig, key, "a")).await;
     }
@@ -511,7 +511,7 @@ async fn a_request_is_begun_by_one() {
     assert!(!again.expect("asked"), "it was carried out");
 }
 
-/// A refusal that is announced as compressed is: the document with the request's id, not the one before it.
+/// A refusal that claims to be compressed is: the final document with the request's id, not an earlier body.
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_are_compressed_where_they_say_so() {
     let rig = Rig::start().await;

@@ -1,4 +1,4 @@
-//! Domains of apps on both databases, proven by records of a real DNS server: one name for one app, with grace when the proof goes.
+//! Custom domains on both databases, verified by records of a real DNS server: one name for one app, with a grace period when the proof is gone.
 
 use fdn_controller::app::domain::watch;
 use fdn_core::api::AppsSnapshot;
@@ -24,7 +24,7 @@ async fn rig(backend: Backend, dns: &DnsServer) -> Rig {
     Rig::start_with(backend, |settings| {
         settings.domains.resolvers = vec![resolver];
         settings.domains.per_app = 2;
-        // The loop of the controller itself does not look: the tests do, at times of their own.
+        // The controller's own loop does not run: the tests call it, at times of their choice.
         settings.domains.interval = DurationMs::from_secs(86_400);
         settings.domains.recheck = DurationMs::from_secs(3600);
         settings.domains.retry = DurationMs::from_secs(60);
@@ -45,7 +45,7 @@ fn verify(rig: &Rig, app: &str) -> reqwest::RequestBuilder {
     )
 }
 
-/// What the owner sets.
+/// Sets the records that the owner has to set.
 fn prove(dns: &DnsServer, infos: &[&DomainInfo]) {
     let texts: Vec<&str> = infos
         .iter()
@@ -54,7 +54,7 @@ fn prove(dns: &DnsServer, infos: &[&DomainInfo]) {
     dns.set(&infos[0].records[0].name, &texts);
 }
 
-/// The names that nodes are told of an app, and at which revision.
+/// The host names that nodes are told of an app, and the app's revision.
 async fn told(rig: &Rig, app: &str) -> (u64, Vec<String>) {
     let snapshot: AppsSnapshot = rig.apps_snapshot().await;
     let found = snapshot
@@ -73,7 +73,7 @@ async fn listed(rig: &Rig, app: &str) -> Vec<DomainInfo> {
     rig.get(&format!("/v1/apps/{app}/domains")).await
 }
 
-/// The loop looks, `seconds` after now.
+/// Runs the loop once, `seconds` from now.
 async fn look(rig: &Rig, seconds: u64) {
     let at = Timestamp(fdn_service::now().get() + seconds * 1000);
     watch::round(rig.controller.state(), at)
@@ -150,7 +150,7 @@ async fn a_domain_is_proven_and_told_to_nodes(backend: Backend) {
     let (revision, hosts) = told(&rig, "shop").await;
     assert!(revision > deployed.revision.get());
     assert_eq!(hosts, [HOST]);
-    // A new version of the app keeps it; its describing shows it.
+    // A new version of the app keeps the domain, and the app's details show it.
     rig.deploy("shop", components::hello("two")).await;
     assert_eq!(told(&rig, "shop").await.1, [HOST]);
     let detail: fdn_core::api::AppDetail = rig.get("/v1/apps/shop").await;
@@ -172,7 +172,7 @@ async fn a_domain_is_proven_and_told_to_nodes(backend: Backend) {
     assert!(told(&rig, "shop").await.1.is_empty());
     let (_, problem) = rig.refused(rig.request(Method::DELETE, &path)).await;
     assert_eq!(problem.code.as_str(), "FDN-2003");
-    // A claim that nobody proves is forgotten in the end.
+    // A claim that is never verified is deleted in the end.
     look(&rig, 8 * 86_400).await;
     assert!(listed(&rig, "shop").await.is_empty());
 }
@@ -182,7 +182,7 @@ async fn a_missing_proof_ends_it_after_grace(backend: Backend) {
     let rig = rig(backend, &dns).await;
     rig.deploy("shop", components::hello("hi")).await;
     let info = added(&rig, "shop", HOST).await;
-    // The loop finds the proof without being asked.
+    // The loop finds the proof by itself.
     prove(&dns, &[&info]);
     look(&rig, 0).await;
     assert_eq!(told(&rig, "shop").await.1, [HOST]);
@@ -198,7 +198,7 @@ async fn a_missing_proof_ends_it_after_grace(backend: Backend) {
     assert_eq!(failing.state, DomainState::Failing);
     assert!(failing.ends_at.is_some() && failing.problem.is_some());
     assert_eq!(told(&rig, "shop").await.1, [HOST], "within its grace");
-    // A resolver that is away takes nothing, however long.
+    // An unreachable resolver removes nothing, however long it lasts.
     dns.broken(true);
     look(&rig, 3700 + 9000).await;
     assert_eq!(told(&rig, "shop").await.1, [HOST]);
@@ -231,13 +231,13 @@ async fn a_name_is_one_apps_alone(backend: Backend) {
     let rig = rig(backend, &dns).await;
     rig.deploy("shop", components::hello("hi")).await;
     rig.deploy("other", components::hello("hi")).await;
-    // A claim keeps nobody from a name.
+    // A claim does not block the name for others.
     let claim = added(&rig, "other", HOST).await;
     let own = added(&rig, "shop", HOST).await;
     assert_ne!(claim.records[0].value, own.records[0].value);
     prove(&dns, &[&own]);
     let _: DomainInfo = rig.json(verify(&rig, "shop")).await;
-    // With both proofs there, whoever has it keeps it.
+    // With both proofs present, the present owner keeps the name.
     prove(&dns, &[&own, &claim]);
     let (status, problem) = rig.refused(verify(&rig, "other")).await;
     assert_eq!((status.as_u16(), problem.code.as_str()), (409, "FDN-2024"));
@@ -248,7 +248,7 @@ async fn a_name_is_one_apps_alone(backend: Backend) {
         ),
         (1, 0)
     );
-    // Its owner gives it to the other app: once the old proof was seen to be gone, the new one counts at once.
+    // The owner moves it to the other app: once the old proof is seen to be gone, the new one is effective at once.
     prove(&dns, &[&claim]);
     look(&rig, 3700).await;
     let _: DomainInfo = rig.json(verify(&rig, "other")).await;

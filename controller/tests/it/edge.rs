@@ -1,4 +1,4 @@
-//! Machines on their one connection: what they are told, and what they may say and take.
+//! Machines on their edge connection: what they are told, and what they may send and fetch.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -42,20 +42,20 @@ async fn a_node_is_told_of_what_its_cluster_holds(backend: Backend) {
     let (status, _, bytes) = one.get(&artifact, None).await;
     assert_eq!((status, bytes), (200, components::hello("x").into()));
     assert_eq!(two.get(&artifact, None).await.0, 403);
-    // Of its machine code there is none for such an engine.
+    // There is no machine code for such an engine.
     let compiled = format!("/edge/v1/compiled/{digest}/00");
     assert_eq!(one.get(&compiled, None).await.0, 404);
     assert_eq!(two.get(&compiled, None).await.0, 403);
-    // Clients come to the far cluster, and the others fall silent: it begins to hold the app, though the app is as old as it was.
+    // Clients use the far cluster, and the others fall silent: it begins to hold the app, although the app has not changed.
     rig.silence("eu-1");
     rig.silence("us-1");
     assert_eq!(two.hears_of("vault", true).await, secret());
     assert_eq!(two.get(&artifact, None).await.0, 200);
-    // And it is deleted.
+    // The app is deleted.
     let deleted = rig.request(Method::DELETE, "/v1/apps/vault").send().await;
     assert_eq!(deleted.expect("an answer").status(), 204);
     two.hears_of("vault", false).await;
-    // It served that: fetching it late is no offence.
+    // It served the app: a late fetch is not counted as an offence.
     let before = refused(&rig, "artifact");
     assert_eq!(two.get(&artifact, None).await.0, 404);
     assert_eq!(refused(&rig, "artifact"), before);
@@ -74,14 +74,14 @@ async fn a_removed_machine_is_cut_off(backend: Backend) {
         let mut again = member.connect(&[&rig]);
         again.up().await;
         let cut = rig.controller.state().metrics.edge.cut.get();
-        // No message is needed for it.
+        // No message is needed for the removal.
         rig.broker.down();
         let removed = rig.request(Method::DELETE, path).send().await;
         assert_eq!(removed.expect("an answer").status(), 204);
         wire.removed().await;
         again.removed().await;
         assert_eq!(rig.controller.state().metrics.edge.cut.get(), cut + 2);
-        // It is told so at every handshake, and that is counted.
+        // It is told so at every handshake, which is counted.
         let before = refused(&rig, "revoked");
         let mut late = member.connect(&[&rig]);
         late.removed().await;
@@ -103,11 +103,11 @@ async fn whoever_stands_on_the_way_cannot_tell_a_machine_that_it_was_removed() {
     for _ in 0..2 {
         let accepted = tokio::time::timeout(wait::PATIENCE, listener.accept()).await;
         let (mut stream, _) = accepted.expect("in time").expect("a machine");
-        // A fatal alert in the clear: certificate revoked (RFC 8446, 5.1 and 6).
+        // A fatal alert in plain text: certificate revoked (RFC 8446, 5.1 and 6).
         let alert = [0x15, 3, 3, 0, 2, 2, 44];
         stream.write_all(&alert).await.expect("written");
     }
-    // It comes again at the pace of failures, and its parts have heard nothing.
+    // It retries with the back-off of failures, and does not consider itself removed.
     assert!(wire.connection.feed.told.try_recv().is_err());
 }
 
@@ -129,7 +129,7 @@ async fn certificates_of_another_network_are_refused_at_the_handshake() {
     .await;
     assert!(!*wire.connection.feed.connected.borrow());
     assert_eq!(accepted.with_label_values(&["open"]).get(), 0);
-    // Nor does a machine believe a controller of another network.
+    // Nor does a machine trust a controller of another network.
     let mut wire = ours.connect(&[&there, &here]);
     wire.up().await;
     assert_eq!(accepted.with_label_values(&["open"]).get(), 1);
@@ -152,7 +152,7 @@ async fn a_feed_goes_on_at_another_controller_where_it_ended() {
     let (frames, snapshots) = wire.until(revision).await;
     assert_eq!(snapshots, 1);
     assert!(Wire::app(&frames, "one").is_some());
-    // Whichever it is at, that one goes; the other one has all that is told from now on.
+    // The controller that the machine is connected to stops; the other one sends everything from then on.
     let at_first = first.controller.state().edge.machines.connected();
     let (gone, stays) = match at_first.is_empty() {
         true => (second, first),
@@ -171,7 +171,7 @@ async fn a_feed_goes_on_at_another_controller_where_it_ended() {
 fn a_controller_that_says_nothing_any_more_is_left_within_five_seconds_by_the_defaults() {
     let heartbeat = fdn_controller::settings::EdgeSettings::default().heartbeat;
     let centre = fdn_link::CentreSettings::default();
-    // A machine waits for two heartbeats, then for its moment; connecting to one that lives takes what it takes.
+    // A machine waits for two heartbeats, then for its random delay; connecting to a live controller takes little.
     let gone = heartbeat.as_duration() * 2 + centre.spread.as_duration();
     assert!(gone < std::time::Duration::from_secs(5), "{gone:?}");
 }
@@ -184,7 +184,7 @@ async fn a_machine_is_connected_through_a_proxy() {
     let edge = rig.controller.edge_address().to_string();
     let only = edge.clone();
     let proxy = Proxy::start(move |to| to == only).await.expect("a proxy");
-    // What the proxy does not carry is one that cannot be reached: the next one is tried.
+    // The proxy does not carry the first address, so it counts as unreachable and the next one is tried.
     let controllers = vec!["controller.fdn.invalid:8601".to_owned(), edge.clone()];
     let mut wire = member.connect_through(controllers, Some(proxy.url()));
     wire.up().await;
@@ -303,7 +303,7 @@ async fn a_node_asks_for_the_lease_of_its_own_cluster() {
     );
 }
 
-/// A way to a controller that swallows what it is given once it is told to, as a machine does that lost its power; how many came by it.
+/// A relay to a controller that can be switched to drop everything, like a machine without power; with the number of connections made.
 async fn way_to(to: SocketAddr) -> (String, watch::Sender<bool>, Arc<AtomicUsize>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
     let listener = listener.expect("a port");
@@ -366,10 +366,10 @@ mod soak {
 
     on_both!(a_removed_machine_is_out_within_two_seconds);
 
-    /// What `fdn node remove` promises, from its answer on.
+    /// The time that `fdn node remove` promises, from its answer on.
     const PROMISED: Duration = Duration::from_secs(2);
 
-    /// Waits until a machine has no connection, and until it knows that it was removed and forgets what it holds; when that was.
+    /// Waits until a machine has no connection, and until it knows that it was removed; returns both times.
     async fn gone(wire: &mut Wire) -> (Instant, Instant) {
         let mut connected = wire.connection.feed.connected.clone();
         let cut = connected.wait_for(|up| !*up);
@@ -380,7 +380,7 @@ mod soak {
         (cut, Instant::now())
     }
 
-    /// Waits until another machine is told that this one's certificate no longer counts; when that was.
+    /// Waits until another machine is told that this one's certificate is revoked; returns that time.
     async fn told(witness: &mut Wire, name: &NodeId) -> Instant {
         let heard = async {
             loop {
@@ -402,7 +402,7 @@ mod soak {
         heard.expect("told in time")
     }
 
-    /// The machine has a connection to each of two controllers, of which one is asked to remove it.
+    /// The machine has a connection to each of two controllers; one of them is asked to remove it.
     async fn a_removed_machine_is_out_within_two_seconds(backend: Backend) {
         let asked = Rig::start_with(backend, |_| {}).await;
         asked.cluster("eu-west").await;
@@ -444,7 +444,7 @@ mod soak {
                 "{backend:?}, {role:?}, broker {broker}: cut {cut:?}, it knows {knows:?}, others know {heard:?}"
             );
             assert!(cut < PROMISED && knows < PROMISED && heard < PROMISED);
-            // No handshake succeeds, with either of them.
+            // No handshake with either of them succeeds.
             for rig in [&asked, &other] {
                 let mut late = member.connect(&[rig]);
                 late.removed().await;

@@ -1,4 +1,4 @@
-//! Bounds on what machines are told and may take from a controller.
+//! Limits on what machines are told and may take from a controller.
 
 use bytes::Bytes;
 use fdn_controller::Settings;
@@ -17,18 +17,18 @@ use crate::machines::until;
 use crate::rig::{Backend, Rig, node_at, two_regions};
 use crate::usage;
 
-/// Three clusters with a node each, and an app that was deployed there.
+/// Three clusters with a node each, and a deployed app.
 async fn small_network() -> (Rig, fdn_core::api::DeployResponse) {
     network_of(components::hello("x"), |_| {}).await
 }
 
-/// The same with this component and settings.
+/// Like [`small_network`], with this component and these settings.
 async fn network_of(
     component: Vec<u8>,
     change: impl FnOnce(&mut Settings),
 ) -> (Rig, fdn_core::api::DeployResponse) {
     let rig = Rig::start_with(Backend::Sqlite, change).await;
-    // Machines will join this one: it is there before anybody reports from it.
+    // Machines will join this cluster, so it exists before any node reports from it.
     rig.cluster_at("ap-south", -33.9, 151.2).await;
     rig.node(node_at("ap-1", "ap-south", -33.9, 151.2)).await;
     for status in two_regions() {
@@ -43,13 +43,13 @@ async fn network_of(
     (rig, deployed)
 }
 
-/// Bytes that no connection has room for at once.
+/// More bytes than fit into the buffers of a connection.
 const LARGE: usize = 4 << 20;
 
-/// A component with so much in it that says nothing.
+/// A component padded by that many bytes.
 fn large() -> Vec<u8> {
     let mut component = components::hello("x");
-    // A custom section (WebAssembly, binary format, 5.5.3): 0, its length in LEB128, its name, and what it likes.
+    // A custom section (WebAssembly, binary format, 5.5.3): 0, its length in LEB128, its name, and arbitrary content.
     let name = [3, b'p', b'a', b'd'];
     let mut left = LARGE + name.len();
     let seven = |of: usize| u8::try_from(of % 0x80).expect("seven bits");
@@ -64,7 +64,7 @@ fn large() -> Vec<u8> {
     component
 }
 
-/// The answer to who asks for an artifact and does not read it yet.
+/// The response to a request for an artifact, whose body is not read yet.
 async fn begin(wire: &Wire, path: &str) -> http::Response<fdn_link::Body> {
     let request = http::Request::get(path).body(Bytes::new());
     let answer = wire.connection.centre.ask(request.expect("a request"));
@@ -91,7 +91,7 @@ async fn who_asks_for_an_artifact_and_does_not_read_it_is_cut() {
     })
     .await;
     assert!(read_body(answer.into_body(), 2 * LARGE).await.is_err());
-    // It comes again, and is told what is new.
+    // It connects again, and is told new changes.
     wire.up().await;
     let next = rig.deploy("other", components::hello("y")).await;
     wire.until(next.revision).await;
@@ -128,13 +128,13 @@ async fn a_cluster_that_joins_a_small_network_is_told_of_no_app() {
     assert_eq!(Wire::app(&frames, "hello"), None);
     let artifact = format!("/edge/v1/artifacts/{}", deployed.digest);
     assert_eq!(wire.get(&artifact, None).await.0, 403);
-    // Nor does it become one by saying that it is there; and it never served what it would bill.
+    // Nor does it become a holder by reporting itself there; and it never served calls that it could bill.
     let far = member.status();
     let said = wire.report(Message::NodeStatus(Box::new(far)));
     assert_eq!(said.await, 204);
     let sums = usage::sums_of("hello", 1, "m-4");
     assert_eq!(wire.post("/edge/v1/usage/sums", &sums).await.0, 403);
-    // One of the three is told.
+    // Of the three clusters, a holder is told.
     let holder = Member::join(&rig, Role::Node, "ap-south", "m-1").await;
     let mut wire = holder.connect(&[&rig]);
     let (frames, _) = wire.until(deployed.revision).await;
@@ -158,7 +158,7 @@ async fn a_removed_node_gets_no_lease_however_fast_it_asks() {
     assert_eq!(got.expect("a lease").holder, member.name);
     let removed = rig.request(Method::DELETE, "/v1/nodes/n-1").send().await;
     assert_eq!(removed.expect("an answer").status(), 204);
-    // As if no controller had heard of it yet.
+    // As if no controller had heard of the removal yet.
     let refused = lease::ask(state, &cluster, &wish, now).await;
     assert!(matches!(
         refused,
@@ -188,7 +188,7 @@ async fn what_is_not_sent_yet_is_seen_in_the_database() {
     until("all to be sent", async || !waits(before).await).await;
 }
 
-/// Waits until connections were refused for `why`.
+/// Waits until connections were refused for the reason `why`.
 async fn refused(rig: &Rig, why: &str) {
     let accepted = &rig.controller.state().metrics.edge.accepted;
     until(why, async || accepted.with_label_values(&[why]).get() > 0).await;
@@ -206,17 +206,17 @@ async fn strangers_take_no_machines_place() {
         Member::join(&rig, Role::Node, "eu-west", "m-1").await,
         Member::join(&rig, Role::Node, "eu-west", "m-2").await,
     ];
-    // Two who never show a certificate.
+    // Two connections that never present a certificate.
     let address = rig.controller.edge_address();
     let stranger = async || TcpStream::connect(address).await.expect("connected");
     let strangers = [stranger().await, stranger().await];
     let mut wire = members[0].connect(&[&rig]);
     wire.up().await;
-    // There is no place for another machine.
+    // There is no room for another machine.
     let second = members[1].connect(&[&rig]);
     refused(&rig, "full").await;
     drop(second);
-    // Nor for more strangers at the same time.
+    // Nor for further handshakes.
     let more = [stranger().await, stranger().await];
     refused(&rig, "busy").await;
     drop((strangers, more));
@@ -237,7 +237,7 @@ async fn bodies_take_bounded_memory_and_dns_servers_hand_over_no_usage() {
     let path = "/edge/v1/usage/sums";
     let post = async |wire: &Wire, size: usize| wire.post_bytes(path, vec![b' '; size]).await.0;
     assert_eq!(post(&wire, 100 << 10).await, 413);
-    // Room enough, and nothing that can be read.
+    // There is room, but the content is not valid.
     assert_eq!(post(&wire, 60 << 10).await, 400);
     assert_eq!(post(&wire, 60 << 10).await, 400);
     assert_eq!(rig.controller.state().metrics.edge.body_bytes.get(), 0);

@@ -1,4 +1,4 @@
-//! A machine of the network with a certificate of its own, on its one connection to a controller.
+//! A machine of the network, with its own certificate and its edge connection to a controller.
 
 use bytes::Bytes;
 use fdn_core::enrol::{EnrolRequest, EnrolResponse, Role};
@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use crate::machines::addresses;
 use crate::rig::{Rig, node_at};
 
-/// A machine that joined.
+/// An enrolled machine.
 pub(crate) struct Member {
     pub(crate) name: NodeId,
     pub(crate) cluster: String,
@@ -30,7 +30,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Joins.
+    /// Enrols a machine.
     pub(crate) async fn join(rig: &Rig, role: Role, cluster: &str, name: &str) -> Self {
         let wish = json!({ "cluster": cluster, "role": role, "ttl": "1h", "uses": 1 });
         let token: Value = rig
@@ -115,7 +115,7 @@ impl Member {
         }
     }
 
-    /// How it is, as it says itself.
+    /// Its own status.
     pub(crate) fn status(&self) -> NodeStatus {
         NodeStatus {
             gateway: addresses(1).gateway,
@@ -125,7 +125,7 @@ impl Member {
     }
 }
 
-/// A machine's connection, kept until it is dropped.
+/// A machine's connection, closed when this is dropped.
 pub(crate) struct Wire {
     pub(crate) connection: Connection,
     stop: CancellationToken,
@@ -146,7 +146,7 @@ impl Wire {
             .expect("the link lives");
     }
 
-    /// The answer to a request: its status, headers that matter, and its body.
+    /// The response to a request: status, content range, body.
     pub(crate) async fn get(&self, path: &str, range: Option<&str>) -> (u16, String, Bytes) {
         let mut request = http::Request::get(path);
         if let Some(range) = range {
@@ -187,7 +187,7 @@ impl Wire {
         (status, range, body)
     }
 
-    /// The status that a report is answered with.
+    /// The response status of a report.
     pub(crate) async fn report(&self, message: Message) -> u16 {
         let report = Report {
             messages: vec![message],
@@ -195,7 +195,7 @@ impl Wire {
         self.post("/edge/v1/report", &report).await.0
     }
 
-    /// What is told next.
+    /// The next thing that the feed tells.
     pub(crate) async fn told(&mut self) -> Told {
         tokio::time::timeout(wait::PATIENCE, self.connection.feed.told.recv())
             .await
@@ -203,10 +203,10 @@ impl Wire {
             .expect("the link lives")
     }
 
-    /// What is told, up to all of `revision`: the frames, and how many snapshots there were.
+    /// Everything told up to `revision`: the frames, and the number of snapshots.
     pub(crate) async fn until(&mut self, revision: Revision) -> (Vec<Frame>, u32) {
         let (mut frames, mut snapshots) = (Vec::new(), 0);
-        // Of the whole: heartbeats come all the time.
+        // The timeout is for the whole, since heartbeats never stop.
         let all = async {
             loop {
                 match self.told().await {
@@ -227,7 +227,7 @@ impl Wire {
         (frames, snapshots)
     }
 
-    /// Waits until a change says that an app is there, or is not; the values of its secrets.
+    /// Waits until a change tells that an app exists, or does not; returns the values of its secrets.
     pub(crate) async fn hears_of(&mut self, app: &str, there: bool) -> Vec<String> {
         let heard = async {
             loop {
@@ -245,7 +245,7 @@ impl Wire {
             .expect("the change in time")
     }
 
-    /// Waits until it hears that it was removed.
+    /// Waits until it is told that it was removed.
     pub(crate) async fn removed(&mut self) {
         let heard = async { while !matches!(self.told().await, Told::Removed) {} };
         tokio::time::timeout(wait::PATIENCE, heard)
@@ -253,7 +253,7 @@ impl Wire {
             .expect("the removal in time");
     }
 
-    /// The last state of an app in what was told: whether it is there, with the values of its secrets.
+    /// The last state of an app in these frames: whether it exists, and the values of its secrets.
     pub(crate) fn app(frames: &[Frame], app: &str) -> Option<(bool, Vec<String>)> {
         let of_app = frames.iter().rev().find_map(|frame| match frame {
             Frame::App(one) if one.desired.app.as_str() == app => Some(one),

@@ -1,5 +1,5 @@
-//! The thief of a node's or a DNS server's certificate and key gets what that machine had, and nothing else: each thing that it tries beyond that
-//! is refused, counted, and logged with the machine's name.
+//! A thief with the certificate and key of a node or a DNS server gets what that machine could, and nothing else: each attempt beyond that is
+//! refused, counted, and logged with the machine's name.
 
 use fdn_core::enrol::{LeaseRequest, RenewRequest, Role};
 use fdn_core::feed::Frame;
@@ -21,7 +21,7 @@ on_both!(
     the_thief_of_a_dns_servers_key_gets_no_further,
 );
 
-/// Two clusters that serve the app `vault`, and one that is far from all clients; the app's digest.
+/// Two clusters that serve the app `vault`, and one far from all clients; with the digest of the app.
 pub(crate) async fn three_clusters(backend: Backend) -> (Rig, Digest) {
     let rig = Rig::start_with(backend, |settings| settings.planner.spread = 1).await;
     for (cluster, lat, lon) in [
@@ -60,13 +60,13 @@ pub(crate) async fn three_clusters(backend: Backend) -> (Rig, Digest) {
     (rig, deployed.digest)
 }
 
-/// How often something was refused to machines.
+/// The number of refusals of this kind.
 pub(crate) fn refused(rig: &Rig, what: &str) -> u64 {
     let refused = &rig.controller.state().metrics.edge.refused;
     refused.with_label_values(&[what]).get()
 }
 
-/// What only others may say: of another node, from another cluster, for a DNS server, for a controller.
+/// Reports that only other machines may send: another node, a node of another cluster, a DNS server, a controller.
 fn reports_for_others(thief: &Member, honest: &Member) -> [Message; 5] {
     let elsewhere = fdn_core::message::NodeStatus {
         cluster: "eu-west".parse().expect("a cluster"),
@@ -94,7 +94,7 @@ fn reports_for_others(thief: &Member, honest: &Member) -> [Message; 5] {
     ]
 }
 
-/// What the log says of the thief of a node's key, in order: what it was counted as, and what it tried.
+/// What the log must contain about the thief of a node's key, in order: the kind of each refusal, and the attempt.
 fn tried_by_the_thief_of_a_node() -> Vec<(&'static str, &'static str)> {
     let reports = [
         "report for another node",
@@ -144,13 +144,13 @@ async fn the_thief_of_a_nodes_key_gets_no_further(backend: Backend) {
     let thief = Member::join(&rig, Role::Node, "ap-south", &name).await;
     let mut wire = thief.connect(&[&rig]);
     wire.up().await;
-    // Deploying: neither here nor with what the machine got when it joined.
+    // Deploying, over the edge connection or with the token from joining.
     assert_eq!(
         wire.post("/v1/apps/vault/versions", &json!({})).await.0,
         404
     );
     assert_eq!(refused(&rig, "path"), 1);
-    // What is not known of the machines' own paths is a later release's.
+    // An unknown path among the machines' own may be of a later release.
     assert_eq!(wire.post("/edge/v2/report", &json!({})).await.0, 404);
     assert_eq!(refused(&rig, "path"), 1);
     let call = rig.anonymous(Method::GET, "/v1/apps");
@@ -163,12 +163,12 @@ async fn the_thief_of_a_nodes_key_gets_no_further(backend: Backend) {
     let compiled = format!("/edge/v1/compiled/{digest}/00");
     assert_eq!(wire.get(&compiled, None).await.0, 403);
     assert_eq!(refused(&rig, "compiled"), 1);
-    // Reports for others.
+    // Reports for other machines.
     for (n, message) in reports_for_others(&thief, &honest).into_iter().enumerate() {
         assert_eq!(wire.report(message).await, 403, "report {n}");
         assert_eq!(refused(&rig, "report"), n as u64 + 1);
     }
-    // Usage for apps that its cluster never served, and in another's name.
+    // Usage of apps that its cluster never served, and of another node.
     let own = usage::sums_of("vault", 1, &name);
     let others = usage::sums_of("vault", 2, "m-1");
     for sums in [own, others] {
@@ -177,7 +177,7 @@ async fn the_thief_of_a_nodes_key_gets_no_further(backend: Backend) {
     let records = usage::records_of("vault", 3, &name);
     assert_eq!(wire.post("/edge/v1/usage/records", &records).await.0, 403);
     assert_eq!(refused(&rig, "usage"), 3);
-    // To be the head in another's name; that of another cluster there is no way to ask for.
+    // The lease in another node's name; there is no request for another cluster's lease.
     let lease = LeaseRequest {
         node: honest.name.clone(),
         epoch: None,
@@ -185,7 +185,7 @@ async fn the_thief_of_a_nodes_key_gets_no_further(backend: Backend) {
     };
     assert_eq!(wire.post("/edge/v1/lease", &lease).await.0, 403);
     assert_eq!(refused(&rig, "lease"), 1);
-    // Another's certificate, by one's own key and by that of the other.
+    // Another node's certificate, with its own key and with that node's key.
     for key in [&thief.key, &honest.key] {
         let (serial, at) = (&honest.answer.identity.serial, fdn_service::now());
         let text = RenewRequest::signed_text(serial, at, &addresses(1));
@@ -198,7 +198,7 @@ async fn the_thief_of_a_nodes_key_gets_no_further(backend: Backend) {
         assert_eq!(wire.post("/edge/v1/renew", &renewal).await.0, 403);
     }
     assert_eq!(refused(&rig, "renew"), 2);
-    // What is its own is taken, and an app that is not is left out.
+    // Its own report is accepted, without the app that its cluster does not hold.
     let mut status = thief.status();
     status.apps = vec![serde_json::from_value(json!({
         "app": "vault", "revision": 1, "phase": { "phase": "ready" }, "invocations": 1, "errors": 0, "execution_mean": 1.0
@@ -215,7 +215,7 @@ async fn the_thief_of_a_nodes_key_gets_no_further(backend: Backend) {
     };
     let (status, got) = wire.post("/edge/v1/lease", &lease).await;
     assert_eq!((status, &got["holder"]), (200, &json!(name)));
-    // The log names the machine and each thing that it tried, in order.
+    // The log names the machine and each attempt, in order.
     assert_eq!(
         heard::refusals(&format!("fdn://cluster/ap-south/node/{name}")),
         heard::named(tried_by_the_thief_of_a_node())
@@ -228,7 +228,7 @@ async fn the_thief_of_a_nodes_key_moves_no_users(backend: Backend) {
     let thief = Member::join(&rig, Role::Node, "ap-south", &name).await;
     let mut wire = thief.connect(&[&rig]);
     wire.up().await;
-    // Users and controllers sent to an address of its choice.
+    // Attempts to send users and controllers to an address of its choice.
     let elsewhere = "169.254.169.254:80".parse().expect("address");
     let gateway = fdn_core::message::NodeStatus {
         gateway: elsewhere,
@@ -259,7 +259,7 @@ async fn the_thief_of_a_nodes_key_moves_no_users(backend: Backend) {
         heard::refusals(&format!("fdn://cluster/ap-south/node/{name}")),
         heard::named([("address", tried); 3])
     );
-    // Its cluster is where the operator said, wherever it says it is.
+    // Its cluster's location is the operator's, whatever the node reports.
     let mut status = thief.status();
     (status.region, status.location) = (
         "moon".parse().expect("a region"),
@@ -312,7 +312,7 @@ async fn the_thief_of_a_dns_servers_key_gets_no_further(backend: Backend) {
     assert!(!frames.iter().any(|frame| matches!(frame, Frame::App(_))));
     let all = serde_json::to_string(&frames).expect("JSON");
     assert!(!all.contains("hunter2"));
-    // Its own cluster's nodes hold the app; it does not.
+    // The nodes of its cluster hold the app; a DNS server does not.
     let artifact = format!("/edge/v1/artifacts/{digest}");
     assert_eq!(wire.get(&artifact, None).await.0, 403);
     let status = node_at(&name, "eu-west", 53.35, -6.26);

@@ -1,4 +1,4 @@
-//! Events: what happened reaches whoever may see it, in order, also after a break and from another controller, and nobody else.
+//! Events: those who may see an event get it, in order, also after an interruption and from another controller; nobody else does.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ on_both!(
     a_budget_that_is_reached_is_an_event,
 );
 
-/// What a stream says.
+/// A message of the stream.
 #[derive(Debug)]
 enum Said {
     Event(Event),
@@ -47,7 +47,7 @@ impl Reader {
         }
     }
 
-    /// The next thing that is said; nothing when the stream has ended.
+    /// The next message; `None` when the stream has ended.
     async fn next(&mut self) -> Option<Said> {
         loop {
             while let Some(end) = self.buffer.find("\n\n") {
@@ -96,7 +96,7 @@ fn quick(settings: &mut fdn_controller::Settings) {
     settings.events.interval = DurationMs::from_millis(50);
 }
 
-/// All events that are kept, as a caller sees them.
+/// All stored events, as a caller sees them.
 async fn all(rig: &Rig, token: &str, query: &str) -> Vec<Event> {
     let mut reader = Reader::open(rig, token, &format!("?follow=false{query}")).await;
     let mut events = Vec::new();
@@ -109,7 +109,7 @@ async fn all(rig: &Rig, token: &str, query: &str) -> Vec<Event> {
     events
 }
 
-/// Waits until there is an event of an app that did this.
+/// Waits for an event of an app with this action; returns all events of the app.
 async fn told(rig: &Rig, app: &str, action: &str) -> Vec<Event> {
     wait::until("the event", async || {
         let events = all(rig, &rig.token, &format!("&app={app}")).await;
@@ -132,7 +132,7 @@ async fn changes_are_told_in_order_and_taken_up_again(backend: Backend) {
     );
     assert!(first.tenant.is_some());
     drop(reader);
-    // While nobody reads.
+    // These happen while nobody reads.
     let policy = json!({ "concurrency": 5 });
     let set = rig
         .request(Method::PUT, "/v1/apps/hello/policy")
@@ -188,7 +188,7 @@ async fn another_controller_tells_the_same(backend: Backend) {
     let seen = reader.of(EventKind::App).await;
     let here = told(&rig, "hello", "deploy").await;
     assert!(here.contains(&seen), "the same number and words at both");
-    // Both nodes say that they serve it, and again when a controller that heard of the second node later has planned anew.
+    // Both nodes report that they serve it, and again when a controller that heard of the second node later has planned anew.
     wait::until("both nodes to serve it", async || {
         serves_hello(&rig).await;
         match all(&rig, &rig.token, "&kind=ready").await.len() {
@@ -206,7 +206,7 @@ async fn another_controller_tells_the_same(backend: Backend) {
     assert_eq!(came.count(), 2, "{nodes:?}");
 }
 
-/// Both nodes say that they serve the app as it is wanted now.
+/// Both nodes report that they serve the app at its present revision.
 async fn serves_hello(rig: &Rig) {
     let app: serde_json::Value = rig.get("/v1/apps/hello").await;
     let revision = app["revision"].as_u64().expect("a revision");
@@ -231,7 +231,7 @@ async fn serves_hello(rig: &Rig) {
     }
 }
 
-/// Looks cost nothing for each node as long as all stands as it was noted: what was noted is not read then.
+/// Rounds cost nothing per node as long as nothing has changed: the marks are not read then.
 async fn while_nothing_changes_nothing_is_looked_up_of_nodes(backend: Backend) {
     let rig = Rig::start_with(backend, quick).await;
     rig.two_regions().await;
@@ -249,7 +249,7 @@ async fn while_nothing_changes_nothing_is_looked_up_of_nodes(backend: Backend) {
     rig.deploy("hello", components::hello("1")).await;
     told(&rig, "hello", "deploy").await;
     alive(2).await;
-    // Whoever reads what was noted finds nothing any more, and tells all nodes again.
+    // If the marks were read, they would be found missing, and all nodes would be reported again.
     let mut connection = rig
         .controller
         .state()
@@ -262,7 +262,7 @@ async fn while_nothing_changes_nothing_is_looked_up_of_nodes(backend: Backend) {
         .await
         .expect("forgotten");
     drop(connection);
-    // Its event is made by a look after that.
+    // The event of this change shows that a later round was made.
     let policy = json!({ "concurrency": 5 });
     let set = rig
         .request(Method::PUT, "/v1/apps/hello/policy")
@@ -270,7 +270,7 @@ async fn while_nothing_changes_nothing_is_looked_up_of_nodes(backend: Backend) {
     assert_eq!(set.send().await.expect("an answer").status(), 200);
     told(&rig, "hello", "policy.set").await;
     alive(2).await;
-    // A change of one node has all looked up.
+    // After a change of one node, everything is looked up.
     rig.node(crate::rig::node_at("ap-3", "ap-south", 19.0, 72.8))
         .await;
     alive(5).await;
@@ -320,7 +320,7 @@ async fn a_reader_who_was_away_too_long_is_told(backend: Backend) {
     .await;
     rig.deploy("hello", components::hello("1")).await;
     told(&rig, "hello", "deploy").await;
-    // As if it had been longer ago than events are looked at again.
+    // As if the events were older than the span that is scanned again.
     let store = &rig.controller.state().store;
     let change = async |sql: &'static str| {
         let mut connection = store.read().await.expect("connected");
@@ -344,7 +344,7 @@ async fn a_reader_who_was_away_too_long_is_told(backend: Backend) {
         Said::Missed(missed) => assert!(missed.after == 0 && missed.oldest > 1, "{missed:?}"),
         Said::Event(event) => panic!("{event:?}"),
     }
-    // A number of a database that is gone: everything that is kept is told.
+    // An event number of a database that is gone: all stored events are sent.
     let mut reader = Reader::open(&rig, &rig.token, "?after=999999&follow=false").await;
     assert!(matches!(reader.next().await, Some(Said::Missed(_))));
     assert!(matches!(reader.next().await, Some(Said::Event(_))));
@@ -361,7 +361,7 @@ async fn readers_are_bounded_and_end_with_the_controller() {
     let mut reader = Reader::open(&rig, &rig.token, "").await;
     let second = rig.request(Method::GET, "/v1/events");
     assert_eq!(rig.refused(second).await.0, 429);
-    // A line now and then keeps the connection.
+    // A periodic line keeps the connection open.
     wait::until("a heartbeat", async || {
         let chunk = reader.response.chunk().await.expect("a stream");
         match chunk.as_deref() {

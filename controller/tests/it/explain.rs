@@ -1,6 +1,6 @@
-//! `explain` against a computation by hand.
+//! `explain` compared with a computation by hand.
 //!
-//! One client, 203.0.113.0/24, whose round trips were measured; one stage of 20 ms of work at speed 1.
+//! One client, 203.0.113.0/24, with measured round trips; one stage of 20 ms of work at speed 1.
 //!
 //! | cluster | nodes | round trip | d = rtt / 2 | avail | EST = max(avail, d) | w = 20 / theta | EFT = EST + w | total = EFT + d |
 //! | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -73,7 +73,7 @@ async fn explanation(rig: &Rig) -> Explanation {
         .await
 }
 
-/// Waits until the explanation is as it should be.
+/// Waits until `holds` is true of the explanation.
 async fn until(rig: &Rig, what: &str, holds: impl Fn(&Explanation) -> bool) -> Explanation {
     wait::until(what, async || {
         let found = explanation(rig).await;
@@ -218,7 +218,7 @@ async fn a_binding_is_kept_until_the_gain_passes_the_margin(backend: Backend) {
         kept.reason
     );
 
-    // It is empty: EST = d = 10, total 10 + 20 + 10 = 40, 55.6 % less: everybody moves.
+    // The queue is empty: EST = d = 10, total 10 + 20 + 10 = 40, 55.6 % less: all clients move.
     rig.node(ap(0.0)).await;
     let moved = until(&rig, "the binding to move", bound_to("ap-south")).await;
     assert_eq!(moved.candidates[0].total, Millis::new(40.0));
@@ -240,7 +240,7 @@ async fn a_binding_is_kept_until_the_gain_passes_the_margin(backend: Backend) {
     let moved = plan(&away);
     assert_eq!(moved.reason, "the cluster before, ap-south, is draining");
 
-    // It takes work again, and is not better by enough: the plan says why clients are where they are now, and is the same otherwise.
+    // It accepts work again, and is not better by enough: the plan is the same, and its explanation is of the present.
     rig.node(ap(110.0)).await;
     let back = until(&rig, "the plan to say why it is so now", |found| {
         let plan = found.plan.as_ref();
@@ -300,7 +300,7 @@ async fn when_no_cluster_can_take_it_each_says_why(backend: Backend) {
     assert_eq!(problem.code.as_str(), "FDN-2003");
 }
 
-/// What a node tells of the app: how far it is, and how long so many calls took.
+/// A node's status with its phase of the app, and the mean time of so many calls.
 pub(crate) fn told(status: NodeStatus, phase: AppPhase, calls: u64, took: f64) -> NodeStatus {
     let observed = AppObserved {
         app: "hello".parse().expect("app"),
@@ -344,7 +344,7 @@ fn excluded(found: &Explanation, cluster: &str) -> Option<String> {
 
 async fn a_cluster_that_cannot_serve_it_says_why(backend: Backend) {
     let rig = network(backend).await;
-    // Both nodes of the best cluster fail, another one has only components of an image to run, the third is ready.
+    // Both nodes of the best cluster fail, another cluster is not ready yet, and the third is ready.
     let failed = || AppPhase::Failed {
         reason: "the digest differs\nat byte 7".to_owned(),
     };
@@ -359,7 +359,7 @@ async fn a_cluster_that_cannot_serve_it_says_why(backend: Backend) {
     assert_eq!(found.chosen.as_ref().expect("chosen").as_str(), "us-east");
     let waits = "is not ready yet to serve it";
     assert_eq!(excluded(&found, "ap-south").as_deref(), Some(waits));
-    // One that serves an older revision meanwhile is as good as ready.
+    // A node that meanwhile serves an older revision counts as ready.
     let mut older = told(eu("eu-1"), failed(), 0, 0.0);
     older.apps[0].serves = Some(true);
     rig.node(older).await;
@@ -368,7 +368,7 @@ async fn a_cluster_that_cannot_serve_it_says_why(backend: Backend) {
     })
     .await;
     assert_eq!(back.chosen.as_ref().expect("chosen").as_str(), "eu-west");
-    // An image needs a node that runs containers, in each cluster of its own.
+    // An image needs a node that runs containers, in each cluster by itself.
     let image = "runtime = \"docker\"";
     let wish =
         serde_json::json!({ "app": "image", "manifest": image, "clients": ["203.0.113.0/24"] });
@@ -400,7 +400,7 @@ async fn a_cluster_that_cannot_serve_it_says_why(backend: Backend) {
     .await;
 }
 
-/// Deploys an image that needs a device; what the check of devices found, and the clusters that are told of it.
+/// Deploys an image that needs a device; returns the result of the step `devices`, and the clusters that hold the app.
 async fn drawn(rig: &Rig, app: &str) -> (String, Holders) {
     let manifest = "runtime = \"docker\"\n[gpu]\nmemory = \"16GiB\"\nmodel = \"L4\"\n";
     let image = crate::forms::image().into_bytes();
@@ -474,7 +474,7 @@ async fn a_cluster_without_the_device_is_told_nothing_of_it(backend: Backend) {
 
 async fn what_calls_took_stands_beside_what_is_predicted(backend: Backend) {
     let rig = network(backend).await;
-    // Calls take 10 ms in ap-south as everywhere, but 24 in eu-west, at twice the speed.
+    // Calls take 10 ms in ap-south as predicted everywhere, but 24 ms in eu-west, at twice the speed.
     let mut calls = 0;
     let found = wait::until("the prediction to be corrected", async || {
         calls += 1000;

@@ -1,4 +1,4 @@
-//! What nodes may fetch: what they are told to serve, whatever form and version that is, and nothing else.
+//! What nodes may fetch: everything that they are told to serve, in all forms and versions, and nothing else.
 
 use fdn_core::api::DeployResponse;
 use fdn_core::enrol::Role;
@@ -37,7 +37,7 @@ async fn speak(rig: &Rig) {
     }
 }
 
-/// A version of `hello` that is a component, and an image as another form; the digests of both.
+/// Deploys a version of `hello` that is a component, with an image as a second form; returns the digests of both.
 async fn two_forms(rig: &Rig) -> [Digest; 2] {
     let both = upload(rig, MANIFEST, &[("form.image", image())]);
     let deployed: DeployResponse = rig.json(both).await;
@@ -46,7 +46,7 @@ async fn two_forms(rig: &Rig) -> [Digest; 2] {
     [deployed.digest, spec.functions[0].forms[0].digest]
 }
 
-/// What a node is answered that asks for these.
+/// The response statuses of a node's fetches.
 async fn answers(wire: &Wire, digests: &[Digest]) -> Vec<u16> {
     let mut all = Vec::new();
     for digest in digests {
@@ -56,7 +56,7 @@ async fn answers(wire: &Wire, digests: &[Digest]) -> Vec<u16> {
     all
 }
 
-/// Waits until a node is answered this.
+/// Waits until a node's fetches get these statuses.
 async fn answered(wire: &Wire, digests: &[Digest], expected: &[u16]) {
     until(&format!("{expected:?}"), async || {
         answers(wire, digests).await == expected
@@ -71,7 +71,7 @@ async fn split(rig: &Rig, shares: &[(u32, u32)]) {
     let _: Value = rig.json(put.json(&json!({ "split": split }))).await;
 }
 
-/// How often nodes asked for what is none of theirs.
+/// The number of refused fetches that counted as offences.
 fn offences(rig: &Rig) -> u64 {
     let refused = &rig.controller.state().metrics.edge.refused;
     refused.with_label_values(&["artifact"]).get()
@@ -85,7 +85,7 @@ async fn a_node_fetches_all_that_it_is_told_to_serve(backend: Backend) {
     let all = [main, image, second.digest];
     split(&rig, &[(1, 1), (2, 1)]).await;
     let node = Member::join(&rig, Role::Node, "eu-west", "m-1").await;
-    // It joins when all that is wanted is held elsewhere.
+    // This cluster joins after others hold everything.
     rig.cluster("rack-3").await;
     let other = Member::join(&rig, Role::Node, "rack-3", "m-3").await;
     let (mut wire, mut far) = (node.connect(&[&rig]), other.connect(&[&rig]));
@@ -97,7 +97,7 @@ async fn a_node_fetches_all_that_it_is_told_to_serve(backend: Backend) {
     assert_eq!(offences(&rig), before + 3);
     drop((wire, far));
 
-    // A controller that has just started knows the older version as well.
+    // A controller that has just started knows the older version, too.
     let rig = rig.restart().await;
     speak(&rig).await;
     let mut wire = node.connect(&[&rig]);
@@ -105,7 +105,7 @@ async fn a_node_fetches_all_that_it_is_told_to_serve(backend: Backend) {
     assert_eq!(answers(&wire, &all).await, [200, 200, 200]);
     assert_eq!(offences(&rig), 0);
 
-    // Without a share of the calls it is served no more, and it is no offence to ask for it: neither at once, nor after another start.
+    // A version without a share of the calls is no longer served, but a fetch is no offence: neither now nor after another restart.
     split(&rig, &[(2, 1)]).await;
     answered(&wire, &all, &[404, 404, 200]).await;
     drop(wire);
@@ -121,7 +121,7 @@ async fn a_node_fetches_all_that_it_is_told_to_serve(backend: Backend) {
     assert_eq!(answers(&wire, &none).await, [403]);
     assert_eq!(offences(&rig), 4);
 
-    // Going back to it.
+    // A rollback to the older version.
     let back = rig.request(Method::POST, "/v1/apps/hello/rollback");
     let _: Value = rig.json(back.json(&json!({ "version": 1 }))).await;
     answered(&wire, &all, &[200, 200, 404]).await;
@@ -139,7 +139,7 @@ async fn a_controller_that_has_not_heard_of_a_version_asks_the_database(backend:
     let mut wire = node.connect(&[&rig]);
     wire.up().await;
     answered(&wire, &[first.digest], &[200]).await;
-    // Another controller may tell the node of it before.
+    // Another controller may tell the node of the new version first.
     rig.broker.down();
     let second = rig.deploy("hello", components::hello("two")).await;
     assert_eq!(answers(&wire, &[second.digest]).await, [200]);

@@ -1,4 +1,4 @@
-//! Machines over the API: let in, listed, drained, removed, renewed, at the head of their cluster.
+//! Machines over the API: enrolment, lists, draining, removal, renewal, leases.
 
 use fdn_core::account::AuditRecord;
 use fdn_core::api::NodeInfo;
@@ -60,7 +60,7 @@ async fn a_machine_is_let_in_drained_and_removed(backend: Backend) {
         (0, "admin")
     );
 
-    // The node's own token opens nothing in the centre.
+    // The node's own token gives no access to the API.
     let own = rig
         .anonymous(Method::GET, "/v1/nodes")
         .bearer_auth(&answer.node_token);
@@ -86,7 +86,7 @@ async fn a_machine_is_let_in_drained_and_removed(backend: Backend) {
     let remove = |query: &str| rig.request(Method::DELETE, &format!("/v1/nodes/n-1{query}"));
     assert_eq!(rig.code(remove("")).await, "FDN-7009", "it takes work");
 
-    // Drained: nodes are told, DNS is told at once, the node says when it is done.
+    // Draining: nodes and DNS servers are told at once; the node reports when it is done.
     let drain = || rig.request(Method::POST, "/v1/nodes/n-1/drain");
     for _ in 0..2 {
         let detail: NodeDetail = rig.json(drain()).await;
@@ -119,7 +119,7 @@ async fn a_machine_is_let_in_drained_and_removed(backend: Backend) {
     })
     .await;
 
-    // And back.
+    // Uncordoned again.
     let detail: NodeDetail = rig
         .json(rig.request(Method::POST, "/v1/nodes/n-1/uncordon"))
         .await;
@@ -156,7 +156,7 @@ async fn a_machine_is_let_in_drained_and_removed(backend: Backend) {
         rig.code(rig.request(Method::GET, "/v1/nodes/n-1")).await,
         "FDN-2003"
     );
-    // It goes on reporting, as a machine does that has not heard; a later report of another node shows that these were read.
+    // It continues to report, as a machine that does not know yet; another node's later report shows that these reports were read.
     let sequence = |status: NodeStatus| NodeStatus {
         sequence: fdn_service::now().get() + 60_000,
         ..status
@@ -176,7 +176,7 @@ async fn a_machine_is_let_in_drained_and_removed(backend: Backend) {
     .await;
     let detail: ClusterDetail = rig.get("/v1/clusters/eu-1").await;
     assert_eq!(detail.info.cluster.as_str(), "eu-1");
-    // The same machine may come again, with a new token.
+    // The same machine may join again, with a new token.
     assert_eq!(rig.code(rig.enrol(&request)).await, "FDN-7003");
     let token = rig.token("eu-1", 1).await;
     let _: EnrolResponse = rig
@@ -221,7 +221,7 @@ async fn a_certificate_is_renewed_by_its_key(backend: Backend) {
     assert!(elsewhere.contains("another host"), "{elsewhere}");
     let request = signed(&machine.key, serial, now());
     let next: RenewResponse = rig.json(ask(&request)).await;
-    // The same again, and another one: whoever has the key gets no heap of certificates.
+    // The same request again, and another one: the holder of the key cannot collect certificates.
     for again in [request, signed(&machine.key, serial, now())] {
         let again = why(&again).await;
         assert!(again.contains("renewed already"), "{again}");
@@ -376,7 +376,7 @@ async fn telling_machines_parses_no_status_twice(backend: Backend) {
     let state = rig.controller.state();
     let read = || state.metrics.plans.statuses.get();
     until("both statuses to be read", async || read() == 2).await;
-    // Whoever parses them again fails.
+    // Parsing the statuses again would fail from now on.
     let mut connection = state.store.read().await.expect("connected");
     let done = sqlx::query("UPDATE node_status SET status = 'no status'")
         .execute(&mut *connection)
@@ -388,7 +388,7 @@ async fn telling_machines_parses_no_status_twice(backend: Backend) {
     let drain = rig.request(Method::POST, "/v1/nodes/n-1/drain");
     let _: NodeDetail = rig.json(drain).await;
     let fleet = loop {
-        // Where they take stage calls may have been told before.
+        // Stage-call addresses may have been sent before.
         match next_of(&mut agents, "fleet_desired").await.message {
             Message::FleetDesired(fleet) if !fleet.cordoned.is_empty() => break fleet,
             _ => {}
@@ -403,7 +403,7 @@ async fn telling_machines_parses_no_status_twice(backend: Backend) {
     assert_eq!(ports(&snapshot), [9001, 9002]);
     assert_eq!(read(), 2);
 
-    // What is new is read, and by one of them for all.
+    // A new status is read, once for all uses.
     rig.node(says("n-3", 9003)).await;
     until("the third status to be told", async || {
         let snapshot = rig.apps_snapshot().await.fleet.expect("told");

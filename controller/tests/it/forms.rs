@@ -1,4 +1,4 @@
-//! A function in two forms: uploaded and stored as one version, told to nodes as one function, and served by each cluster in the form that suits it.
+//! A function in two forms: stored as one version, told to nodes as one function, and served by each cluster in the form that suits it.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ on_both!(
     artifacts_of_forms_are_kept_with_their_version,
 );
 
-/// Of a component with an image as another form.
+/// The manifest of a component with an image as a second form.
 pub(crate) const MANIFEST: &str = r#"
 expected = "40ms"
 [[forms]]
@@ -47,7 +47,7 @@ fn name(text: &str) -> FormName {
     text.parse().expect("form")
 }
 
-/// An upload of a component, with the artifacts of other forms.
+/// An upload of a component, with the artifacts of further forms.
 pub(crate) fn upload(rig: &Rig, manifest: &str, forms: &[(&str, String)]) -> RequestBuilder {
     let component = Part::bytes(components::hello("x")).file_name("component.wasm");
     let mut form = Form::new()
@@ -67,7 +67,7 @@ fn with(runtimes: &[NodeRuntime], status: NodeStatus) -> NodeStatus {
     }
 }
 
-/// A node with components alone, and one that runs containers, too.
+/// A node that only runs components, and one that runs containers as well.
 async fn network(backend: Backend) -> Rig {
     let rig = Rig::start_with(backend, |_| {}).await;
     for status in nodes() {
@@ -87,7 +87,7 @@ fn nodes() -> [NodeStatus; 2] {
     ]
 }
 
-/// The forms that clusters serve, once they are these.
+/// Waits until the clusters serve these forms; returns the app.
 async fn served(rig: &Rig, wanted: &[(&str, &str)]) -> AppDetail {
     let wanted: Vec<(String, String)> = wanted
         .iter()
@@ -121,7 +121,7 @@ async fn each_cluster_serves_the_form_that_suits_it(backend: Backend) {
         steps.contains(&"format") && steps.contains(&"image: format"),
         "{steps:?}"
     );
-    // Calls that come seldom would wait for a container, 8 ms or not.
+    // With rare calls, each would wait for a container's cold start, in spite of its 8 ms.
     served(&rig, &[("eu-west", "main"), ("us-east", "main")]).await;
     let told_of = rig.apps_snapshot().await;
     let spec = told_of.apps[0].spec.as_ref().expect("it exists");
@@ -140,7 +140,7 @@ async fn each_cluster_serves_the_form_that_suits_it(backend: Backend) {
     let cluster = "us-east".parse().expect("cluster");
     let stage = &spec.workflow.entry().name;
     assert_eq!(spec.form_in(&cluster, stage), Some(&name("main")));
-    // The component turns out slower than that where it runs.
+    // The component turns out slower than the image where both could run.
     let [eu, us] = nodes();
     for calls in [1_000, 2_000, 3_000] {
         rig.node(told(eu.clone(), AppPhase::Ready, calls, 40.0))
@@ -173,13 +173,13 @@ async fn each_cluster_serves_the_form_that_suits_it(backend: Backend) {
         "no node there runs and holds it"
     );
     assert!(row("eu-west", "main").chosen && row("us-east", "image").chosen);
-    // A plan of the manifest alone shows the same choice before anything is deployed.
+    // A preview with only the manifest shows the same choice before anything is deployed.
     let asked = serde_json::json!({ "manifest": MANIFEST, "rate": 100.0 });
     let preview: PlanPreview = rig
         .json(rig.request(Method::POST, "/v1/plan").json(&asked))
         .await;
     assert_eq!(preview.forms.len(), 4);
-    // A version with one form has none to choose.
+    // A version with one form leaves no choice.
     let _: DeployResponse = rig.json(upload(&rig, "expected = \"40ms\"", &[])).await;
     served(&rig, &[]).await;
 }
@@ -228,13 +228,13 @@ async fn an_upload_brings_every_form_or_none(backend: Backend) {
     let again: DeployResponse = rig.json(both()).await;
     assert!(!first.unchanged && again.unchanged);
     assert_eq!(rig.artifacts().len(), 2);
-    // Another image is another version, with the same component.
+    // With another image it is another version, with the same component.
     let other = format!("ghcr.io/acme/thumbs@{}", Digest::of(b"another"));
     let second: DeployResponse = rig
         .json(upload(&rig, MANIFEST, &[("form.image", other)]))
         .await;
     assert!(!second.unchanged && second.digest == first.digest);
-    // Variables are shared by all forms.
+    // Environment variables are shared by all forms.
     let set = serde_json::json!({ "set": { "GREETING": "hi" }, "unset": [] });
     let request = rig.request(Method::PATCH, "/v1/apps/hello/env").json(&set);
     let answer = request.send().await.expect("an answer");

@@ -1,4 +1,4 @@
-//! A node's gateway, played: answers jobs by what their bodies say, and counts.
+//! A fake gateway of a node: answers jobs as their bodies demand, and counts them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,31 +15,31 @@ use tokio::sync::Semaphore;
 use crate::nodes;
 use crate::rig::Rig;
 
-/// What the gateway has seen.
+/// What the gateway has received.
 #[derive(Default)]
 struct Seen {
-    /// Calls by job.
+    /// The number of calls, by job.
     calls: BTreeMap<JobId, u32>,
     running: u32,
     most: u32,
     passes: Vec<(String, JobPass)>,
-    /// Webhooks: headers that matter, and the body.
+    /// Webhook requests: relevant headers, and the body.
     told: Vec<(BTreeMap<String, String>, String)>,
-    /// How often a webhook is still to be answered badly.
+    /// How many further webhook requests are to fail.
     deaf: u32,
 }
 
-/// A gateway that is played.
+/// A fake gateway.
 #[derive(Clone)]
 pub(crate) struct FakeGateway {
-    /// Where it is told of jobs.
+    /// The address for webhooks.
     pub(crate) address: SocketAddr,
-    /// Where controllers call it.
+    /// The port that controllers call.
     port: u16,
     seen: Arc<Mutex<Seen>>,
-    /// Calls with the body `wait` end when they get one of these.
+    /// Each permit ends one call with the body `wait`.
     gate: Arc<Semaphore>,
-    /// What a body of `fail` is answered with.
+    /// The response status of calls with the body `fail`.
     status: Arc<Mutex<u16>>,
 }
 
@@ -75,7 +75,7 @@ async fn serve(
     let _leave = Leave(node.get_ref().clone());
     match std::str::from_utf8(&body).unwrap_or("bytes") {
         "wait" => {
-            // Whoever opens the gate lets one call through.
+            // Each permit lets one call through.
             let passed = tokio::time::timeout(Duration::from_secs(60), node.gate.acquire()).await;
             passed
                 .expect("the gate opens")
@@ -114,7 +114,7 @@ async fn told(request: HttpRequest, body: String, node: web::Data<FakeGateway>) 
 }
 
 impl FakeGateway {
-    /// A gateway, and a node of the network that has it.
+    /// Starts a gateway, as that of a node of the network.
     pub(crate) async fn start(rig: &Rig) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let (called, status) = nodes::listener("eu-1");
@@ -148,12 +148,12 @@ impl FakeGateway {
         node
     }
 
-    /// Tells a controller of the node.
+    /// Reports the node to a controller.
     pub(crate) async fn join(&self, rig: &Rig) {
         rig.node(self.status()).await;
     }
 
-    /// What the node says of itself.
+    /// The node's status.
     pub(crate) fn status(&self) -> NodeStatus {
         NodeStatus {
             slots: 64,
@@ -165,38 +165,38 @@ impl FakeGateway {
         self.seen.lock().expect("not poisoned")
     }
 
-    /// How often a job was called.
+    /// The number of calls for a job.
     pub(crate) fn calls(&self, job: JobId) -> u32 {
         self.seen().calls.get(&job).copied().unwrap_or(0)
     }
 
-    /// Calls that run now, and the most that ever ran.
+    /// The number of running calls, and the most that ever ran at once.
     pub(crate) fn running(&self) -> (u32, u32) {
         let seen = self.seen();
         (seen.running, seen.most)
     }
 
-    /// Lets calls through that wait.
+    /// Ends this many waiting calls.
     pub(crate) fn open(&self, calls: usize) {
         self.gate.add_permits(calls);
     }
 
-    /// What `fail` is answered with from now on.
+    /// Sets the response status of `fail`.
     pub(crate) fn fail_with(&self, status: u16) {
         *self.status.lock().expect("not poisoned") = status;
     }
 
-    /// Answers the next webhooks badly.
+    /// Makes the next `times` webhook requests fail.
     pub(crate) fn deaf(&self, times: u32) {
         self.seen().deaf = times;
     }
 
-    /// The passes of all calls, with the host that each was for.
+    /// The job passes of all calls, with the host of each.
     pub(crate) fn passes(&self) -> Vec<(String, JobPass)> {
         self.seen().passes.clone()
     }
 
-    /// What was told of jobs.
+    /// The webhook requests received.
     pub(crate) fn told(&self) -> Vec<(BTreeMap<String, String>, String)> {
         self.seen().told.clone()
     }

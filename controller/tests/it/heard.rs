@@ -1,5 +1,5 @@
-//! What controllers of this program log of machines that went too far. A subscriber of its own, for the whole program: controllers log on threads that
-//! no test knows.
+//! Captures what controllers in this process log about refused machines. It is one subscriber for the whole process, since controllers log on threads
+//! that no test knows.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -10,13 +10,13 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// What a refusal is counted as, and what was tried.
+/// The kind of a refusal, and the attempt.
 type Tried = (String, String);
 
-/// What was heard of each machine that a test made up by [`fresh`].
+/// The refusals of each machine with a name from [`fresh`].
 static HEARD: Mutex<BTreeMap<String, Vec<Tried>>> = Mutex::new(BTreeMap::new());
 
-/// A name that no other test has, whose refusals are kept from now on.
+/// A name that no other test uses, whose refusals are captured from now on.
 pub(crate) fn fresh(kind: &str) -> String {
     static BEGUN: Once = Once::new();
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -31,7 +31,7 @@ pub(crate) fn fresh(kind: &str) -> String {
     name
 }
 
-/// What was refused to a machine so far, in order, by its whole name as the log has it.
+/// The refusals of a machine so far, in order; `machine` is its full name, as in the log.
 pub(crate) fn refusals(machine: &str) -> Vec<Tried> {
     let heard = HEARD.lock().expect("not poisoned");
     let of = heard.iter().find(|(name, _)| machine.ends_with(*name));
@@ -42,7 +42,7 @@ pub(crate) fn refusals(machine: &str) -> Vec<Tried> {
     of.expect("one of these").1.iter().map(whole).collect()
 }
 
-/// The same as it is expected.
+/// The expected refusals, in the same form.
 pub(crate) fn named(
     expected: impl IntoIterator<Item = (&'static str, &'static str)>,
 ) -> Vec<Tried> {
@@ -54,7 +54,7 @@ struct Ear;
 
 impl Subscriber for Ear {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // What operators see unless they ask for less.
+        // The events that operators see by default.
         metadata.is_event()
             && *metadata.level() <= Level::INFO
             && metadata.target().starts_with("fdn_controller::edge")
@@ -92,7 +92,7 @@ impl Subscriber for Ear {
     fn exit(&self, _: &Id) {}
 }
 
-/// The fields of an event that matter here.
+/// The relevant fields of an event.
 #[derive(Default)]
 struct Said {
     machine: String,

@@ -1,4 +1,4 @@
-//! Invitations: an admin makes one, and whoever shows it chooses a password, once.
+//! Invitations: an admin creates one, and whoever presents it sets a password, once.
 
 use fdn_core::NetworkRole;
 use fdn_core::account::{AuditRecord, UserInfo, WhoAmI};
@@ -28,7 +28,7 @@ fn invite(rig: &Rig, wish: Value) -> RequestBuilder {
     rig.request(Method::POST, "/v1/invitations").json(&wish)
 }
 
-/// Invites somebody for an hour; what the link has in it.
+/// Invites a user for an hour; returns the token of the link.
 async fn invited(rig: &Rig, name: &str) -> String {
     let made: CreatedInvitation = rig
         .json(invite(rig, json!({ "name": name, "ttl": "1h" })))
@@ -43,7 +43,7 @@ fn accept(rig: &Rig, token: &str, password: &str, kind: &str) -> RequestBuilder 
         .json(&body)
 }
 
-/// The code with which an invitation is refused.
+/// The error code with which an invitation is refused.
 async fn refused(rig: &Rig, token: &str) -> String {
     let (status, problem) = rig.refused(accept(rig, token, PASSWORD, "bearer")).await;
     assert_eq!(status, StatusCode::FORBIDDEN, "{problem}");
@@ -69,9 +69,9 @@ async fn whoever_is_invited_chooses_a_password_once(backend: Backend) {
     let ann: UserInfo = rig.get("/v1/users/ann").await;
     assert_eq!(ann.network_role, Some(NetworkRole::Operator));
     assert_eq!(ann.invited_until, Some(made.info.expires_at));
-    // Somebody who has no password yet may be a member already.
+    // A user without a password may be a member already.
     member(&rig, "default", "ann", "developer").await;
-    // The password must be good, and one that is not ends nothing.
+    // An unacceptable password is refused and does not consume the invitation.
     let (_, problem) = rig
         .refused(accept(&rig, &made.token, "short", "bearer"))
         .await;
@@ -96,7 +96,7 @@ async fn whoever_is_invited_chooses_a_password_once(backend: Backend) {
     told_by_the_audit_log(&rig, &made.token, secret).await;
 }
 
-/// Who invited, who accepted, from where; and no secret.
+/// The log has the inviter, the user who accepted, and the address; and no secret.
 async fn told_by_the_audit_log(rig: &Rig, token: &str, secret: &str) {
     let log: Vec<AuditRecord> = rig.get("/v1/audit?subject=user/ann").await;
     let lines: Vec<_> = log
@@ -169,7 +169,7 @@ async fn a_newer_invitation_and_time_end_one(backend: Backend) {
         problem.detail.contains("ended 2h ago") && problem.detail.contains("ask admin"),
         "{problem}"
     );
-    // Nobody without the secret learns that.
+    // Nobody without the secret can find out that it has expired.
     assert_eq!(refused(&rig, &first).await, "FDN-2042");
     let third = invited(&rig, "ann").await;
     let _: AcceptedInvitation = rig.json(accept(&rig, &third, PASSWORD, "bearer")).await;
@@ -215,7 +215,7 @@ async fn who_is_gone_or_has_a_password_accepts_nothing(backend: Backend) {
     let delete = rig.request(Method::DELETE, "/v1/users/ann");
     assert_eq!(delete.send().await.expect("an answer").status(), 204);
     assert_eq!(refused(&rig, &gone).await, "FDN-2042");
-    // Another one of the name is somebody else.
+    // A new user with the same name is somebody else.
     let token = invited(&rig, "ann").await;
     assert_eq!(refused(&rig, &gone).await, "FDN-2042");
     let set = rig.request(Method::PUT, "/v1/users/ann/password");
@@ -273,7 +273,7 @@ async fn of_two_that_accept_at_once_one_does(backend: Backend) {
     rig.login("ann", chosen[0]).await;
 }
 
-/// Whichever of the two comes first, the admin's password is the one that counts, and nobody has a session without it.
+/// Whichever comes first, the admin's password is the valid one, and there is no session without it.
 async fn a_password_that_an_admin_sets_meanwhile_stays(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
     let token = invited(&rig, "ann").await;
@@ -316,7 +316,7 @@ async fn wrong_invitations_are_throttled_like_logins(backend: Backend) {
     let rig = Rig::start_with(backend, |settings| settings.accounts.login_attempts = 3).await;
     let token = invited(&rig, "ann").await;
     let wrong = format!("fdn-invite.616e6e.{}", "0".repeat(64));
-    // The right one with a password that is not accepted: it neither counts nor is used up.
+    // The right invitation with an unacceptable password: it neither counts as a failure nor is consumed.
     wait::until("the right invitation to wait", async || {
         let failed = rig.code(accept(&rig, &wrong, PASSWORD, "bearer")).await;
         assert!(
@@ -339,7 +339,7 @@ async fn wrong_invitations_are_throttled_like_logins(backend: Backend) {
     }
 }
 
-/// What a controller of the release before does knows nothing of invitations.
+/// The changes of a controller of the previous release, which does not know invitations.
 async fn controllers_of_the_release_before_end_invitations_too(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
     let token = invited(&rig, "ann").await;

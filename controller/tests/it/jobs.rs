@@ -1,4 +1,4 @@
-//! Jobs through the API: accepted, run, ended once.
+//! Jobs through the API: each accepted job ends, once.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ on_both!(
     every_accepted_job_ends_once_though_controller_and_broker_come_and_go,
 );
 
-/// Pauses that tests can wait for.
+/// Intervals short enough for tests.
 pub(crate) fn quick(settings: &mut Settings) {
     let jobs = &mut settings.jobs;
     jobs.interval = DurationMs::from_millis(50);
@@ -109,7 +109,7 @@ async fn a_job_runs_and_its_answer_is_kept(backend: Backend) {
     let answer = answer.send().await.expect("an answer");
     assert_eq!(answer.headers()["content-type"], "text/plain");
     assert_eq!(answer.text().await.expect("text"), "work");
-    // The gateway can tell whose call it is.
+    // The gateway can tell which job a call belongs to.
     let (host, pass) = gateway.passes().remove(0);
     assert_eq!(
         (host.as_str(), pass.job, pass.attempt),
@@ -204,7 +204,7 @@ async fn what_fails_ends_as_its_function_allows(backend: Backend) {
     let redrive = rig.request(Method::POST, &format!("/v1/jobs/{id}/redrive"));
     assert_eq!(rig.refused(redrive).await.1.code, ErrorCode::JobEnded);
 
-    // Never let in: tried until it is too old, however often.
+    // The app never admits it: it is retried until it expires, whatever the number of attempts.
     let answer = submission(&rig, "hello", "?max_age=1s", "full")
         .send()
         .await;
@@ -218,7 +218,7 @@ async fn what_fails_ends_as_its_function_allows(backend: Backend) {
 
 async fn a_job_goes_where_its_app_is_ready(backend: Backend) {
     let (rig, gateway) = rig(backend).await;
-    // One as fast, which stands before it by name and has to fetch the app first. Nothing answers there.
+    // A cluster that is as fast and first by name, but has to fetch the app first. Nothing answers there.
     let other = node_at("ap-1", "ap-south", 19.08, 72.88);
     rig.node(told(other, AppPhase::Fetching, 0, 0.0)).await;
     rig.node(told(gateway.status(), AppPhase::Ready, 0, 0.0))
@@ -262,7 +262,7 @@ async fn a_key_makes_one_job(backend: Backend) {
     let other = rig.refused(send("other")).await;
     assert_eq!(other.1.code, ErrorCode::IdempotencyMismatch);
     assert_eq!(gateway.calls(first.id), 1);
-    // Whoever sends at the same time gets the same job, or is told to ask again.
+    // A concurrent request gets the same job, or is asked to retry.
     let both = futures::join!(
         submission(&rig, "hello", "", "x")
             .header("idempotency-key", "two")
@@ -294,7 +294,7 @@ async fn without_the_broker_nothing_is_accepted(backend: Backend) {
     );
     assert!(list(&rig, "").await.is_empty());
     rig.broker.up();
-    // The ticket arrives and its confirmation does not: accepted or not, the answer is true.
+    // The ticket arrives, but its confirmation does not: whether accepted or not, the response is true.
     rig.broker.lose_a_confirmation();
     let answer = submission(&rig, "hello", "", "work").send().await;
     let answer = answer.expect("an answer");
@@ -339,7 +339,7 @@ async fn a_cancelled_job_stays_so(backend: Backend) {
     let cancel = || rig.request(Method::DELETE, &format!("/v1/jobs/{id}"));
     let cancelled: JobInfo = rig.json(cancel()).await;
     assert_eq!(cancelled.state, JobState::Cancelled);
-    // Whatever the call still answers changes nothing.
+    // A late answer of the call changes nothing.
     gateway.open(1);
     let other = ended(&rig, submit(&rig, "work").await).await;
     assert_eq!(other.state, JobState::Succeeded);
@@ -473,7 +473,7 @@ async fn schedules_are_set_listed_and_removed(backend: Backend) {
     assert_eq!(at.get() % 3_600_000, 0);
     let listed: Vec<ScheduleInfo> = rig.get("/v1/apps/hello/schedules").await;
     assert_eq!(listed, [set]);
-    // Several controllers look at the same moment, and again later: one job.
+    // Several controllers process the same time, and once more later: there is one job.
     let state = rig.controller.state();
     let round = fdn_controller::jobs::sweep::round;
     let (one, two) = futures::join!(round(state, at), round(state, at));
@@ -507,7 +507,7 @@ async fn every_accepted_job_ends_once_though_controller_and_broker_come_and_go(b
     come_and_go(backend, 100).await;
 }
 
-/// The controller is stopped and started, and the broker comes and goes, with each hundred of so many jobs that are submitted.
+/// For each hundred of these jobs, the controller is stopped and started, and the broker goes down and comes back.
 async fn come_and_go(backend: Backend, jobs: usize) {
     let (mut rig, gateway) = rig(backend).await;
     let manifest = Some("idempotent = true\n");

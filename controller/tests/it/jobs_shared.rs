@@ -1,4 +1,4 @@
-//! What jobs of several apps, tenants and dispatchers share: the bound of a function, and turns.
+//! Limits that jobs of several apps, tenants and dispatchers share: concurrency of a function, and fair turns.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ async fn a_function_runs_for_as_many_jobs_as_its_policy_says_whatever_their_app(
         ids.push(submit(&rig, app, "wait").await);
     }
     until_running(&gateway, 1).await;
-    // Who calls another function does not wait for it.
+    // A job that calls another function does not wait.
     let free = ended(&rig, submit(&rig, "free", "work").await).await;
     assert_eq!(free.state, JobState::Succeeded);
     assert_eq!(gateway.running().0, 1, "one of four");
@@ -83,7 +83,7 @@ async fn a_function_runs_for_as_many_jobs_as_its_policy_says_whatever_their_app(
 async fn two_dispatchers_give_two_tenants_their_turns(backend: Backend) {
     const BURST: usize = 100;
     const FEW: usize = 12;
-    // Each controller makes one attempt at a time.
+    // Each controller runs one attempt at a time.
     let (first, gateway) = rig(backend, |s| s.jobs.parallel = 1).await;
     let outsider = user(&first, "outsider", None).await;
     tenant(&first, "other", "outsider").await;
@@ -120,7 +120,7 @@ async fn two_dispatchers_give_two_tenants_their_turns(backend: Backend) {
     for id in ids.iter().chain(&theirs) {
         assert_eq!(gateway.calls(*id), 1, "{id}");
     }
-    // The few came last and were not last: while they waited, one turn in two was theirs.
+    // The few jobs came last but did not end last: while they waited, every second turn was theirs.
     let calls = gateway.passes();
     let last = calls
         .iter()
@@ -207,7 +207,7 @@ async fn lists_over_all_apps_show_what_the_caller_may_see(backend: Backend) {
         ["free/z", "hello/a", "hello/b", "theirs/n"]
     );
     assert_eq!(schedules(&theirs, "").await, ["theirs/n"]);
-    // Both lists go on where the page before ended.
+    // Both lists continue where the previous page ended.
     for (path, all) in [("/v1/jobs?limit=2", 5), ("/v1/schedules?limit=2", 4)] {
         let (mut next, mut seen) = (Some(path.to_owned()), 0);
         while let Some(path) = next {
@@ -228,7 +228,7 @@ async fn lists_over_all_apps_show_what_the_caller_may_see(backend: Backend) {
         }
         assert_eq!(seen, all, "{path}");
     }
-    // A member of both sees both.
+    // A member of both tenants sees the jobs of both.
     member(&rig, "default", "ada", "viewer").await;
     assert_eq!(jobs(&theirs, "").await.len(), 5);
     assert_eq!(jobs(&theirs, "?tenant=other").await, [other]);

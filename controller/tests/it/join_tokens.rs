@@ -1,4 +1,4 @@
-//! Join tokens over the API: their bounds, and that they are refused out of their time, place and number.
+//! Join tokens over the API: their limits, and refusals out of time, place and number.
 
 use fdn_controller::app::actor::Actor;
 use fdn_controller::app::enrol;
@@ -46,7 +46,7 @@ async fn the_last_use_of_a_token_goes_to_one(backend: Backend) {
     );
     let nodes: Vec<NodeInfo> = rig.get("/v1/nodes").await;
     assert_eq!(nodes.len(), 3);
-    // One whose answer was lost asks again with its key, and takes no use.
+    // A machine whose response was lost asks again with its key, and consumes no use.
     let (n, _) = refused
         .iter()
         .enumerate()
@@ -111,10 +111,10 @@ async fn a_token_is_refused_out_of_its_time_and_place() {
         .map(|_| ())
         .expect_err("refused");
     assert_eq!(refused.code(), ErrorCode::CsrInvalid);
-    // One millisecond before its end it is good; nothing above took its use.
+    // One millisecond before its end it is valid; nothing above consumed its use.
     let last = Timestamp(made.info.expires_at.get() - 1);
     assert_eq!(code(&request, last).await, Ok(()));
-    // A name that a node has is another's to no one who lacks its key.
+    // A name in use is refused to machines without its key.
     let (more, stranger) = (rig.token("eu-1", 5).await, Machine::new());
     rig.node(node_at("n-1", "eu-1", 1.0, 1.0)).await;
     until("the node to live", async || {

@@ -1,4 +1,4 @@
-//! Round trips between clusters, and what one of several controllers knows that another one heard or planned.
+//! Round trips between clusters, and what each of several controllers learns from reports and plans of the others.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn cluster(name: &str) -> ClusterId {
     name.parse().expect("cluster")
 }
 
-/// A node of eu-west measured its links.
+/// Reports links measured by a node of eu-west.
 async fn measured(rig: &Rig, rtt: f64) {
     let report = RttReport {
         cluster: cluster("eu-west"),
@@ -31,7 +31,7 @@ async fn measured(rig: &Rig, rtt: f64) {
         samples: Vec::new(),
         links: vec![
             (cluster("us-east"), Millis::new(rtt)),
-            // Nonsense, and what is not there.
+            // Invalid values, its own cluster, and one that does not exist.
             (cluster("us-east"), Millis::new(-1.0)),
             (cluster("eu-west"), Millis::new(1.0)),
             (cluster("gone"), Millis::new(1.0)),
@@ -69,7 +69,7 @@ async fn a_measured_link_counts_before_the_distance_and_is_kept(backend: Backend
     assert!(far.rtt_ms > Millis::new(50.0), "{far:?}");
     measured(&rig, 33.0).await;
     until_measured(&rig, 33.0).await;
-    // The other way as well, as long as nobody measured that.
+    // It counts for the other direction as well, as long as that has not been measured.
     let back = link(&rig, "us-east").await;
     assert_eq!(
         (back.cluster.as_str(), back.source, back.rtt_ms),
@@ -104,7 +104,7 @@ async fn who_does_not_plan_knows_links_and_waits(backend: Backend) {
         settings.singletons.lease = DurationMs::from_secs(60);
         settings.geo.rtt_interval = DurationMs::from_millis(100);
         settings.planner.interval = DurationMs::from_millis(200);
-        // What the first plan asks is kept at once, and not again during the test.
+        // The load of the first plan is stored at once, and not again during the test.
         settings.planner.status_write_interval = DurationMs::from_secs(9);
     })
     .await;
@@ -134,11 +134,11 @@ async fn who_does_not_plan_knows_links_and_waits(backend: Backend) {
     )
     .await;
     second.two_regions().await;
-    // Whichever of the two hears it, both know it.
+    // Whichever of the two receives the report, both know it.
     measured(&second, 33.0).await;
     until_measured(&first, 33.0).await;
     until_measured(&second, 33.0).await;
-    // The plans of a planner that is elsewhere ask for all four slots of eu-west, twice.
+    // The plans of another planner ask for all four slots of eu-west, twice over.
     let asks = |cluster_name: &str, erlangs: f64| AskedRow {
         cluster: cluster(cluster_name),
         runs: 100.0 * erlangs,

@@ -1,4 +1,4 @@
-//! Logs of an app, gathered from nodes that are played by small servers.
+//! Logs of an app, gathered from fake nodes.
 
 use std::sync::{Arc, Mutex};
 
@@ -23,13 +23,13 @@ on_both!(
     a_reader_that_follows_hears_old_and_new_nodes,
 );
 
-/// A node that answers `/logs/{app}`.
+/// A fake node that answers `/logs/{app}`.
 #[derive(Clone)]
 struct FakeNode {
     name: String,
     past: Vec<u64>,
     live: broadcast::Sender<String>,
-    /// Lines of jobs, after those of the past.
+    /// Lines of jobs, sent after the past ones.
     jobs: Arc<Mutex<String>>,
 }
 
@@ -37,7 +37,7 @@ fn line(node: &str, at: u64) -> String {
     line_of(node, at, "r")
 }
 
-/// A line that was written for a call.
+/// A line written during a call.
 fn line_of(node: &str, at: u64, request: &str) -> String {
     let line = LogLine {
         at: Timestamp(at),
@@ -127,10 +127,10 @@ async fn the_last_lines_of_all_nodes_come_in_order_of_time(backend: Backend) {
     rig.deploy("hello", components::hello("x")).await;
     FakeNode::start(&rig, "a", &[1, 4, 5]).await;
     FakeNode::start(&rig, "b", &[2, 3, 6]).await;
-    // A node that answers nothing does not hold up the others.
+    // A node that does not answer does not delay the others.
     rig.node(nodes::asked_at("dead", fdn_testkit::ports::local()))
         .await;
-    // Nor does one of which the agent cannot be asked.
+    // Nor does one whose agent cannot be asked.
     rig.node(nodes::older()).await;
     known(&rig, 4).await;
     let answer = rig
@@ -165,7 +165,7 @@ async fn the_lines_of_a_job_are_picked_out(backend: Backend) {
         texts(&answer.text().await.expect("text"))
     };
     assert_eq!(read(&path).await, [""; 0], "it has written nothing");
-    // Two attempts at different nodes, and another job's lines between them.
+    // Two attempts on different nodes, with another job's lines between them.
     let said = |node: &str, at: u64, job: &JobReceipt, attempt: u32| {
         line_of(node, at, &format!("{}.{attempt}", job.id))
     };

@@ -1,4 +1,4 @@
-//! What the console shows beside the network's state: figures, client traffic, latencies, what DNS answers.
+//! Reads for the console beyond the network's state: figures, client traffic, latencies, DNS answers.
 
 use fdn_core::figures::{Figures, Tally};
 use fdn_core::latency::LatencySource;
@@ -22,7 +22,7 @@ on_both!(
     a_look_up_says_what_dns_answers_and_why,
 );
 
-/// A node that has counted so many calls of apps, all of 2 ms.
+/// The status of a node that has counted so many calls of apps, all of 2 ms.
 fn counted(status: NodeStatus, apps: &[(&str, u64)]) -> NodeStatus {
     let bucket = u8::try_from(Tally::bucket(Millis::new(2.0))).expect("few buckets");
     let observed = |(app, calls): &(&str, u64)| AppObserved {
@@ -54,7 +54,7 @@ fn counted(status: NodeStatus, apps: &[(&str, u64)]) -> NodeStatus {
     }
 }
 
-/// Both nodes count from nothing, then as told.
+/// Reports zero calls of both nodes, then these.
 async fn count(rig: &Rig, apps: &[(&str, u64)]) {
     let zero: Vec<(&str, u64)> = apps.iter().map(|(app, _)| (*app, 0)).collect();
     for status in two_regions() {
@@ -115,7 +115,7 @@ async fn figures_are_shown_to_those_who_may_see_the_app(backend: Backend) {
     );
     let one = figures(&rig, &rig.token, "by=app&limit=1").await;
     assert_eq!((one.series.len(), one.more), (1, true));
-    // A member sees the apps of the own tenants; nobody else's calls are in any sum.
+    // A member sees the apps of his own tenants; no sum contains calls of others.
     let viewer = people.member(fdn_core::TenantRole::Viewer);
     assert_eq!(sums(&figures(&rig, viewer, "").await), [("total", 200)]);
     assert_eq!(
@@ -140,7 +140,7 @@ async fn figures_are_shown_to_those_who_may_see_the_app(backend: Backend) {
     }
 }
 
-/// Clients of both places and of one that nobody knows ask for the app.
+/// Reports demand for the app from clients of both regions and of an unknown place.
 async fn demand(rig: &Rig) {
     let entry = |prefix: &str, queries| {
         let (app, prefix) = (
@@ -158,7 +158,7 @@ async fn demand(rig: &Rig) {
     rig.report(Message::DemandReport(DemandReport { server, entries }));
 }
 
-/// An app that clients of three prefixes ask for.
+/// An app with demand from three prefixes, all bound.
 async fn asked(backend: Backend) -> Rig {
     let rig = Rig::start_with(backend, |_| {}).await;
     rig.two_regions().await;
@@ -344,7 +344,7 @@ async fn a_look_up_says_what_dns_answers_and_why(backend: Backend) {
     let six = look("name=hello.fn.test&client=192.0.2.7&type=AAAA").await;
     assert_eq!((six.why, six.addresses.len()), (SteerReason::NoAddress, 0));
     rig.silence("eu-1");
-    // The bound one is dead, until the next plan binds anew.
+    // The bound cluster is dead; DNS falls back until the next plan binds anew.
     wait::until("the client to be sent elsewhere", async || {
         let found = look("name=hello.fn.test&client=192.0.2.7").await;
         let us = found

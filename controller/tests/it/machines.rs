@@ -1,4 +1,4 @@
-//! Machines that ask to be let in, and what tests of them ask a controller.
+//! Machines that enrol, and requests about them.
 
 use fdn_core::NodeId;
 use fdn_core::api::{ClusterInfo, DnsSnapshot};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::rig::Rig;
 
-/// A machine with a key of its own.
+/// A machine with its own key.
 pub(crate) struct Machine {
     pub(crate) key: NodeKey,
     _folder: TempDir,
@@ -28,7 +28,7 @@ impl Machine {
         }
     }
 
-    /// A request to renew the certificate of this serial number.
+    /// A request to renew the certificate with this serial number.
     pub(crate) fn renewal(&self, serial: &str) -> RenewRequest {
         let (at, addresses) = (fdn_service::now(), addresses(1));
         let text = RenewRequest::signed_text(serial, at, &addresses);
@@ -81,7 +81,7 @@ impl Rig {
             .await
     }
 
-    /// Makes all certificates 25 days older, so that they are due.
+    /// Makes all certificates 25 days older, so that they are due for renewal.
     pub(crate) async fn age_certificates(&self) {
         let store = &self.controller.state().store;
         let mut connection = store.read().await.expect("a connection");
@@ -105,7 +105,7 @@ impl Rig {
         detail.info.state
     }
 
-    /// The gateways that DNS servers answer with for a cluster.
+    /// The number of gateways that DNS servers answer with for a cluster.
     pub(crate) async fn gateways(&self, cluster: &str) -> usize {
         let snapshot: DnsSnapshot = self.dns_snapshot().await;
         let found = snapshot

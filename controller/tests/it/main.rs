@@ -1,4 +1,4 @@
-//! The controller as a whole: over HTTP and the broker's channels, on SQLite and on a real PostgreSQL.
+//! Integration tests of the whole controller: over HTTP and the broker's channels, on SQLite and on a real PostgreSQL.
 
 mod access;
 mod accounts;

@@ -1,4 +1,4 @@
-//! The schema: from nothing, over a database with rows in it, and by several controllers at once.
+//! The schema: created from nothing, migrated with rows in it, and migrated by several controllers at once.
 
 use fdn_controller::store::app::app_list;
 use fdn_controller::store::session::session_find;
@@ -22,7 +22,7 @@ on_both!(
     columns_of_a_later_release_disturb_nothing,
 );
 
-/// The migration up to which the rows below can be written.
+/// The last migration at which the rows below can be written.
 const FUNCTIONS: i64 = 20_261_121_080_100;
 
 async fn rows_survive_later_migrations(backend: Backend) {
@@ -163,7 +163,7 @@ async fn a_changed_migration_is_refused(backend: Backend) {
     );
 }
 
-/// While a network is upgraded, the first new controller migrates under those that are still old, which have their statements prepared.
+/// In an upgrade, the first new controller migrates under old ones with prepared statements.
 async fn columns_of_a_later_release_disturb_nothing(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
     rig.two_regions().await;
@@ -184,7 +184,7 @@ async fn columns_of_a_later_release_disturb_nothing(backend: Backend) {
         }
         all
     };
-    // More often than there are connections, so that each has prepared what it is asked.
+    // More often than there are connections, so that each connection has prepared the statements.
     let mut before = Vec::new();
     for _ in 0..5 {
         before = answers().await;

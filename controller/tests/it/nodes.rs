@@ -1,4 +1,4 @@
-//! What nodes that are played by small servers show to controllers.
+//! Certificates and statuses of fake nodes that controllers connect to.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use rustls::{RootCertStore, ServerConfig};
 
 use crate::rig::{Rig, node_at};
 
-/// What such a node shows, by its identity; it lets in whoever has a certificate of the network.
+/// The TLS settings of a fake node, with a certificate for `identity`; accepts clients with a certificate of the network.
 pub(crate) async fn shown(rig: &Rig, identity: &str) -> ServerConfig {
     let state = rig.controller.state();
     let mut connection = state.store.read().await.expect("a connection");
@@ -54,14 +54,14 @@ pub(crate) async fn shown(rig: &Rig, identity: &str) -> ServerConfig {
         .expect("a server")
 }
 
-/// A listener, and a node of eu-west that controllers ask there.
+/// A listener, and the status of a node of eu-west that controllers reach there.
 pub(crate) fn listener(node: &str) -> (TcpListener, NodeStatus) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
     (listener, asked_at(node, port))
 }
 
-/// A node of eu-west with an agent of an older release, which controllers cannot ask.
+/// The status of a node of eu-west with an agent of an older release, which controllers cannot ask.
 pub(crate) fn older() -> NodeStatus {
     NodeStatus {
         controller_port: None,
@@ -69,7 +69,7 @@ pub(crate) fn older() -> NodeStatus {
     }
 }
 
-/// A node of eu-west that controllers ask at a port of this machine.
+/// The status of a node of eu-west that controllers reach at a port of this machine.
 pub(crate) fn asked_at(node: &str, port: u16) -> NodeStatus {
     NodeStatus {
         admin: ([127, 0, 0, 1], 1).into(),

@@ -1,4 +1,4 @@
-//! Logins with an identity provider, played by a small server that signs what it is told to and checks what a provider must.
+//! Logins with an identity provider, played by a small server that signs any claims and makes the checks of a real provider.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -25,14 +25,14 @@ on_both!(
     groups_give_and_take_roles,
 );
 
-/// What the provider will say for a code.
+/// The claims that the provider will issue for a code.
 #[derive(Clone)]
 struct Grant {
     challenge: String,
     claims: Value,
 }
 
-/// The provider.
+/// The fake provider.
 struct Provider {
     issuer: String,
     key: SigningKey,
@@ -70,7 +70,7 @@ impl Provider {
         provider
     }
 
-    /// The user agrees at the provider; what the browser comes back with.
+    /// The user consents at the provider; returns code and state of the redirect.
     fn agree(&self, url: &Url, mut claims: Value) -> (String, String) {
         let query: BTreeMap<String, String> = url.query_pairs().into_owned().collect();
         assert_eq!(query["response_type"], "code");
@@ -127,7 +127,7 @@ async fn keys(provider: Shared) -> HttpResponse {
     }] }))
 }
 
-/// A code counts once, and for whoever knows what its challenge was made from.
+/// A code is valid once, and only with the verifier of its challenge.
 async fn token(provider: Shared, form: web::Form<BTreeMap<String, String>>) -> HttpResponse {
     let code = form.get("code").cloned().unwrap_or_default();
     let grant = provider.codes.lock().expect("not poisoned").remove(&code);
@@ -152,7 +152,7 @@ async fn start(backend: Backend, more: &str) -> (Rig, Shared) {
     (rig, provider)
 }
 
-/// A browser: it keeps cookies and follows nothing by itself.
+/// A browser: it keeps cookies and does not follow redirects by itself.
 struct Browser {
     http: reqwest::Client,
     cookies: BTreeMap<String, String>,
@@ -190,7 +190,7 @@ impl Browser {
         }
     }
 
-    /// Begins a login; where the browser is sent.
+    /// Begins a login; returns the URL that the browser is sent to.
     async fn begin(&mut self, rig: &Rig) -> Url {
         let answer = self
             .get(rig, "/v1/oidc/login")
@@ -207,7 +207,7 @@ impl Browser {
         self.get(rig, &format!("/v1/oidc/callback?code={code}&state={state}"))
     }
 
-    /// A login from its begin to its end.
+    /// A complete login.
     async fn login(
         &mut self,
         rig: &Rig,
@@ -263,7 +263,7 @@ async fn an_invited_user_logs_in_and_nobody_else(backend: Backend) {
         (log[0].actor.as_str(), log[0].address.as_deref()),
         ("ann", Some("127.0.0.1"))
     );
-    // From now on it is the subject that counts: another one of the name is a stranger, and the same one may be called otherwise.
+    // From now on the subject identifies the user: another subject with the name is refused, and the same subject may change its name.
     refused(
         json!({ "sub": "2", "preferred_username": "ann" }),
         "FDN-2039",
@@ -276,7 +276,7 @@ async fn an_invited_user_logs_in_and_nobody_else(backend: Backend) {
         .await
         .expect("logged in");
     assert_eq!(who.user.as_str(), "ann");
-    // A name at the provider opens no account that has a password.
+    // A name at the provider gives no access to an account with a password.
     refused(
         json!({ "sub": "3", "preferred_username": "admin" }),
         "FDN-2039",
@@ -291,7 +291,7 @@ async fn an_invited_user_logs_in_and_nobody_else(backend: Backend) {
     )
     .await;
 
-    // Tokens that do not count.
+    // Invalid tokens.
     for (claims, what) in [
         (json!({ "sub": "1", "aud": "another" }), "for somebody else"),
         (
@@ -310,7 +310,7 @@ async fn an_invited_user_logs_in_and_nobody_else(backend: Backend) {
             .expect_err(what);
         assert!(error.starts_with("FDN-2040"), "{what}: {error}");
     }
-    // A link that somebody else sends: another browser, another state, no code, and the same one twice.
+    // A link sent by an attacker: another browser, another state, no code, and the same code twice.
     let mut victim = Browser::new();
     let url = victim.begin(&rig).await;
     let back = provider.agree(&url, ann.clone());
@@ -366,7 +366,7 @@ async fn groups_give_and_take_roles(backend: Backend) {
     let who = login(json!(["root"])).await;
     assert_eq!(who.network_role, Some(NetworkRole::Admin));
     assert!(who.tenants.is_empty(), "what the group gave is taken");
-    // The only admin who is left stays one.
+    // The last admin remains one.
     let wish = json!({ "disabled": true });
     let _: UserInfo = rig
         .json(rig.request(Method::PATCH, "/v1/users/eve").json(&json!({})))
@@ -384,7 +384,7 @@ async fn without_settings_there_is_no_such_login() {
     assert!(!asked.oidc && asked.session.is_none());
     let request = || rig.anonymous(Method::GET, "/v1/oidc/login");
     assert_eq!(rig.code(request()).await, "FDN-2041");
-    // A provider that is away is told, and is no fault of ours.
+    // A provider that is down is reported, and is no internal error.
     let oidc = "issuer = \"http://127.0.0.1:1\"\nclient_id = \"fdn\"\nredirect_url = \"http://127.0.0.1:1/v1/oidc/callback\"";
     let oidc: OidcSettings = toml::from_str(oidc).expect("settings");
     let rig = Rig::start_with(Backend::Sqlite, |settings| settings.oidc = Some(oidc)).await;

@@ -1,4 +1,4 @@
-//! The checked-in API document is the one that the handlers make.
+//! Checks that the committed API document is the one that the handlers generate.
 
 use fdn_controller::openapi_json;
 use reqwest::Method;
@@ -42,7 +42,7 @@ fn every_path_of_the_shared_table_is_there() {
             let call = call.trim().trim_matches('`');
             let (method, path) = call.split_once(' ').expect("method and path");
             let path = path.split('?').next().expect("a path");
-            // Machines' own listener is no part of the API.
+            // The machines' listener is not part of the API.
             if path.starts_with("/edge/") {
                 continue;
             }

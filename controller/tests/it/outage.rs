@@ -1,4 +1,4 @@
-//! The database away and back: refusals that say so, and everything goes on by itself afterwards.
+//! An outage of the database: refusals say so, and everything continues by itself afterwards.
 
 use fdn_core::api::{AppDetail, AppSummary};
 use fdn_testkit::postgres::PostgresServer;

@@ -1,4 +1,4 @@
-//! State changes and the messages about them leave together: with the broker away, after a crash, after a lost confirmation.
+//! State changes and their messages are committed together: with the broker down, after a crash, after a lost confirmation.
 
 use fdn_controller::store::outbox::outbox_stats;
 use fdn_core::message::{Channel, Message};
@@ -48,7 +48,7 @@ async fn messages_wait_for_the_broker_and_keep_their_order(backend: Backend) {
     for app in ["one", "two", "three", "four"] {
         rig.deploy(app, components::hello(app)).await;
     }
-    // What is newer about the same thing replaces what is older and unsent.
+    // A newer unsent message about the same thing replaces the older one.
     rig.deploy("one", components::hello("one again")).await;
     assert_eq!(
         rig.request(Method::DELETE, "/v1/apps/three")
@@ -108,7 +108,7 @@ async fn a_crash_between_commit_and_publish_loses_nothing(backend: Backend) {
 
 async fn a_lost_confirmation_sends_the_same_message_again(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
-    // What the start itself tells is out of the way.
+    // Wait until the messages of the start itself are sent.
     wait::until("the network to be told", async || {
         let mut connection = rig
             .controller

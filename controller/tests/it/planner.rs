@@ -1,4 +1,4 @@
-//! The planner: demand, death, return, restart; and reports that come twice or out of order.
+//! The planner: demand, failures, recovery, restarts; and reports that come twice or out of order.
 
 use fdn_controller::store::node::node_status_list;
 use fdn_controller::store::revision::revision_current;
@@ -39,7 +39,7 @@ async fn bindings(rig: &Rig) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Waits until a prefix is sent to a cluster.
+/// Waits until a prefix is bound to a cluster.
 async fn bound(rig: &Rig, prefix: &str, cluster: &str) {
     wait::until(&format!("{prefix} to be sent to {cluster}"), async || {
         let found = bindings(rig).await;
@@ -57,7 +57,7 @@ async fn demand_makes_bindings_that_survive_a_restart(backend: Backend) {
     rig.two_regions().await;
     rig.deploy("hello", components::hello("x")).await;
     let mut dns = rig.broker.listen(Channel::Changes).await;
-    // Nobody knows where these clients are; both clusters are as good, and the first by name gets them.
+    // The location of these clients is unknown; both clusters are equal, and the first by name gets them.
     demand(&rig, "10.1.2.0/24").await;
     bound(&rig, "10.1.2.0/24", "eu-west").await;
     let revision = loop {
@@ -72,7 +72,7 @@ async fn demand_makes_bindings_that_survive_a_restart(backend: Backend) {
     assert_eq!(bindings(&rig).await, before);
     let snapshot: DnsSnapshot = rig.dns_snapshot().await;
     assert_eq!(snapshot.apps[0].revision, revision);
-    // After the restart no node has spoken yet; nobody is moved for that.
+    // After the restart no node has reported yet; no client is moved for that.
     demand(&rig, "10.1.3.0/24").await;
     for status in two_regions() {
         rig.node(status).await;
@@ -94,7 +94,7 @@ async fn a_silent_cluster_is_left_and_taken_again(backend: Backend) {
     assert_eq!(leaving, [""; 0]);
     rig.silence("eu-1");
     bound(&rig, "192.0.2.0/24", "us-east").await;
-    // Nodes are told that clients leave, by the revision of the plan that has them go.
+    // Nodes are told that clients leave, at the revision of the plan that moves them.
     let (after, leaving) = told(&rig).await;
     assert_eq!(leaving, ["eu-west"]);
     let detail: AppDetail = rig.get("/v1/apps/hello").await;
@@ -134,7 +134,7 @@ async fn a_cluster_that_joins_nearer_to_clients_is_told_ahead_and_gets_them(back
     rig.node(ready(us, AppPhase::Ready, 0, 0.0)).await;
     bound(&rig, "192.0.2.0/24", "us-east").await;
     assert_eq!(holders(&rig).await, ["us-east"]);
-    // It would serve them better, and lacks nothing but the app.
+    // It would serve them better, and lacks only the app.
     rig.node(eu.clone()).await;
     wait::until("the cluster that joined to be told", async || {
         let found = holders(&rig).await;
@@ -153,7 +153,7 @@ async fn a_cluster_that_joins_nearer_to_clients_is_told_ahead_and_gets_them(back
     bound(&rig, "198.51.100.0/24", "us-east").await;
 }
 
-/// The revision that nodes are told of the app, and the clusters that clients leave.
+/// The app's revision for nodes, and the clusters that clients are leaving.
 async fn told(rig: &Rig) -> (Revision, Vec<String>) {
     let snapshot: AppsSnapshot = rig.apps_snapshot().await;
     let app = snapshot.apps.into_iter().next().expect("one app");
@@ -199,7 +199,7 @@ async fn nothing_new_writes_nothing(backend: Backend) {
     after(3).await;
     let before = read().await;
     assert_eq!(before.1.len(), 2);
-    // Many passes, statuses in which only the load changed, and one that comes twice.
+    // Many passes, statuses that differ in the load alone, and a repeated one.
     for busy in 1..=3 {
         for status in two_regions() {
             rig.node(NodeStatus { busy, ..status }).await;

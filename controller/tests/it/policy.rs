@@ -1,4 +1,4 @@
-//! Policies and keys of apps over the API, on both databases: checked, audited, pushed, and quotas counted from usage.
+//! Policies and keys of apps over the API, on both databases: validated, audited, pushed to nodes, and quotas counted from usage.
 
 use fdn_controller::store::audit::{AuditFilter, audit_list};
 use fdn_core::api::{AppDetail, AppsSnapshot};
@@ -22,7 +22,7 @@ on_both!(
     calls_are_split_between_versions_that_exist,
 );
 
-/// What nodes are told of the app, and at which revision.
+/// The app's revision and state for nodes.
 async fn told(rig: &Rig) -> (Revision, AppSpec) {
     let snapshot = snapshot(rig).await;
     let app = snapshot.apps.into_iter().next().expect("one app");
@@ -107,7 +107,7 @@ async fn a_policy_is_checked_and_pushed(backend: Backend) {
             .is_some_and(|state| state["concurrency"] == 5)
     );
     assert_eq!(*after, None, "there is none");
-    // With the app goes its policy, and a new app of the name begins without.
+    // The policy is deleted with the app, and a new app of the name starts without one.
     set(&rig, &wanted).await;
     let request = rig.request(Method::DELETE, "/v1/apps/hello");
     assert_eq!(request.send().await.expect("an answer").status(), 204);
@@ -139,7 +139,7 @@ async fn keys_are_shown_once_and_taken_back(backend: Backend) {
     }
     let listed: Vec<KeyInfo> = rig.get("/v1/apps/hello/keys").await;
     assert_eq!(listed, [two.info.clone(), one.info.clone()]);
-    // Nothing that is stored or told is the key.
+    // The key itself is neither stored nor told.
     let secret = one.key.rsplit('_').next().expect("a secret").to_owned();
     let log = audited(&rig).await;
     let spec = serde_json::to_string(&spec).expect("json");
@@ -157,7 +157,7 @@ async fn keys_are_shown_once_and_taken_back(backend: Backend) {
     assert!(listed[1].revoked_at.is_some() && listed[0].revoked_at.is_none());
     let actions: Vec<String> = audited(&rig).await.into_iter().map(|(a, ..)| a).collect();
     assert_eq!(actions, ["key.revoke", "key.create", "key.create"]);
-    // The name is free again.
+    // The name of a revoked key is free again.
     let _: CreatedKey = rig.json(create(json!({ "name": "ci" }))).await;
     let none = format!(
         "/v1/apps/hello/keys/{}",
@@ -208,7 +208,7 @@ async fn quotas_are_counted_once_from_usage(backend: Backend) {
         record(4, "other", now, UsageOutcome::Ok),
     ];
     send(1, first.clone()).await;
-    // The same batch again, and the end of a call that is known already.
+    // The same batch again, and the end of a known call.
     assert!(send(1, first).await.duplicate);
     send(
         2,
@@ -223,7 +223,7 @@ async fn quotas_are_counted_once_from_usage(backend: Backend) {
     assert_eq!(used.len(), 1, "only apps with a quota are counted");
     assert_eq!(used[0].app.as_str(), "hello");
     assert_eq!((used[0].used.day, used[0].used.month), (3, 3));
-    // The same as sums: a call that was noted while it ran and its end, which comes first, are one call.
+    // The same as sums: the note of a running call and its end, which arrives first, are one call.
     let noted = record(6, "hello", now, running);
     let ended = crate::usage::call(record(6, "hello", now, UsageOutcome::Ok), Noted::of(&noted));
     for (n, records) in [(3, [ended]), (4, [crate::usage::call(noted, None)])] {
@@ -273,7 +273,7 @@ async fn calls_are_split_between_versions_that_exist(backend: Backend) {
     let again: TrafficInfo = rig.json(put(split(90, 10))).await;
     assert_eq!(again.revision, set.revision, "the same changes nothing");
 
-    // A deploy gives its version no calls while a split stands; going back ends it.
+    // While there is a split, a deploy gives the new version no calls; a rollback ends the split.
     rig.deploy("hello", components::hello("three")).await;
     let spec = told(&rig).await.1;
     let functions: Vec<u32> = spec.functions.iter().map(|f| f.version.get()).collect();

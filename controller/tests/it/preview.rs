@@ -1,4 +1,4 @@
-//! What is predicted before anything is deployed, beside what is planned then; and what was said of a plan when it was made.
+//! Previews of plans before a deploy, compared with the plans after it; and the explanations of plans.
 
 use fdn_core::api::Explanation;
 use fdn_core::applied::AppliedSet;
@@ -38,14 +38,14 @@ async fn a_prediction_is_what_is_planned_then(backend: Backend) {
     rig.two_regions().await;
     prices(&rig).await;
     let clients = ["192.0.2.0/24", "198.51.100.0/24"];
-    // 512 MiB for 20 ms: 0.01 GiB-seconds a call, 0.10 for a million at 10 for a million GiB-seconds; and 0.20 for the calls.
+    // 512 MiB for 20 ms: 0.01 GiB-seconds per call, 0.10 per million calls at 10 per million GiB-seconds; and 0.20 for the calls.
     let manifest = "expected = \"20ms\"\nmemory = \"512MiB\"\n";
     let wish = json!({ "app": "hello", "manifest": manifest, "clients": clients, "rate": 2.0 });
     let predicted: PlanPreview = rig.json(ask(&rig, &wish)).await;
     assert_eq!(predicted.groups.len(), 2, "{predicted:?}");
     assert!(predicted.unplaced.is_empty());
     assert_eq!(predicted.price.million.micros, 300_000);
-    // Thirty days at two calls a second are 5,184,000 calls.
+    // Thirty days at two calls per second are 5,184,000 calls.
     assert_eq!(predicted.price.month.micros, 1_555_200);
     assert_eq!(
         predicted
@@ -58,7 +58,7 @@ async fn a_prediction_is_what_is_planned_then(backend: Backend) {
     );
     let listed: Vec<Value> = rig.get("/v1/apps").await;
     assert!(listed.is_empty(), "nothing was deployed");
-    // Deployed, clients go where it was said.
+    // After the deploy, clients are sent where the preview said.
     let upload = rig.upload("hello", components::hello("x"), Some(manifest), None);
     let _: Value = rig.json(upload).await;
     for group in &predicted.groups {
@@ -82,7 +82,7 @@ async fn a_prediction_is_what_is_planned_then(backend: Backend) {
         assert!(plan.planned_at.get() > 0);
         assert_eq!(found.bound.expect("bound").cluster, group.cluster);
     }
-    // Of what is deployed, without a file.
+    // A preview of the deployed app, without a manifest.
     let wish = json!({ "app": "hello", "clients": clients });
     let again: PlanPreview = rig.json(ask(&rig, &wish)).await;
     let clusters = |preview: &PlanPreview| -> Vec<String> {
@@ -137,16 +137,16 @@ async fn a_prediction_counts_every_stage_the_speed_and_the_memory(backend: Backe
     let single = json!({ "manifest": manifest, "clients": [paris], "rate": 0.0 });
     let single: PlanPreview = rig.json(ask(&rig, &single)).await;
     let latency = |preview: &PlanPreview| preview.groups[0].latency.expect("known").get();
-    // On a node that is twice as fast a call is half as long, and costs so: 512 MiB for 10 ms.
+    // On a node that is twice as fast, a call takes half the time and costs accordingly: 512 MiB for 10 ms.
     let fast = json!({ "manifest": manifest, "clients": [new_york] });
     let fast: PlanPreview = rig.json(ask(&rig, &fast)).await;
     assert_eq!(fast.groups[0].cluster.as_str(), "us-east");
     assert_eq!(fast.price.million.micros, 250_000);
-    // Of both kinds of clients alike: 15 ms.
+    // The mean over both groups of clients: 15 ms.
     let both = json!({ "manifest": manifest, "clients": [paris, new_york] });
     let both: PlanPreview = rig.json(ask(&rig, &both)).await;
     assert_eq!(both.price.million.micros, 275_000);
-    // A workflow takes as long as all its stages one after the other, and costs what both do.
+    // A workflow takes the time of all its stages in sequence, and costs the sum.
     let upload = rig.upload("hello", components::hello("x"), Some(manifest), None);
     let _: Value = rig.json(upload).await;
     let flow = json!({ "stages": [
@@ -162,7 +162,7 @@ async fn a_prediction_counts_every_stage_the_speed_and_the_memory(backend: Backe
     let more = latency(&flow) - latency(&single);
     assert!((more - 20.0).abs() < 1e-6, "{more}");
     assert_eq!(flow.price.million.micros, 2 * single.price.million.micros);
-    // A hundred calls of a second at once need 110 instances; a node has memory for eight.
+    // A hundred calls per second of one second each need 110 instances; a node has memory for eight.
     let many = "runtime = \"docker\"\nexpected = \"1s\"\nmemory = \"512MiB\"\n";
     let many = json!({ "manifest": many, "clients": [paris], "rate": 100.0 });
     let many: PlanPreview = rig.json(ask(&rig, &many)).await;
@@ -236,7 +236,7 @@ async fn a_change_that_has_not_happened_is_planned_for(backend: Backend) {
         assert_eq!(clusters(&outcome.before), now, "{changes:?}");
         assert_eq!((outcome.others_moved, outcome.others_unplaced), (0, 0));
     }
-    // What is known of the function was measured in eu-west alone, and is not forgotten with it.
+    // The function was measured in eu-west alone, which still counts if that is down.
     let [eu, us] = two_regions();
     rig.node(told(eu, AppPhase::Ready, 100, 800.0)).await;
     rig.node(told(us, AppPhase::Ready, 0, 0.0)).await;
@@ -250,7 +250,7 @@ async fn a_change_that_has_not_happened_is_planned_for(backend: Backend) {
         }
     })
     .await;
-    // Nothing has happened, and without a change nothing is compared.
+    // The questions changed nothing, and without changes nothing is compared.
     let plain = asked(&[]).await;
     assert_eq!(clusters(&plain.groups), now);
     assert_eq!(plain.what_if, None);

@@ -1,4 +1,4 @@
-//! Planning passes are recorded while demand and nodes come and go, and made again from the record they come out the same, to the last bit.
+//! Planning passes are recorded while demand and nodes change; replayed from the record they give the same result, to the last bit.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::rig::{Backend, Rig, on_both, two_regions};
 
 on_both!(recorded_passes_come_out_the_same);
 
-/// The records of a folder, in order: what a controller that ended in peace left is whole.
+/// The records in a folder, in order; after a clean stop of the controller they are complete.
 fn records(folder: &Path) -> Vec<Vec<u8>> {
     let mut paths: Vec<_> = std::fs::read_dir(folder)
         .expect("a folder")
@@ -110,7 +110,7 @@ async fn recorded_passes_come_out_the_same(backend: Backend) {
         down > 0 && failed > 0 && first > 0,
         "{down} {failed} {first}"
     );
-    // The last eight bytes are what is left of the bound on moves: one bit of it is found.
+    // The last eight bytes are the rest of the allowance for moves: a change of one bit is detected.
     let mut changed = records.last().expect("some").clone();
     let at = changed.len() - 8;
     changed[at] ^= 1;

@@ -1,4 +1,4 @@
-//! Suspended tenants stop serving; users and tenants are deleted, bills stay.
+//! Suspended tenants are not served; users and tenants are deleted, and bills remain.
 
 use fdn_controller::store::billing::artifact::artifact_list_kept;
 use fdn_core::Timestamp;
@@ -20,7 +20,7 @@ on_both!(
     a_tenant_goes_with_what_it_has_but_for_its_bills,
 );
 
-/// Which apps nodes are told not to serve.
+/// For each app, whether nodes are told not to serve it.
 async fn suspended(rig: &Rig) -> Vec<(String, bool)> {
     let snapshot: AppsSnapshot = rig.apps_snapshot().await;
     let told = snapshot.apps.into_iter();
@@ -33,7 +33,7 @@ async fn suspended(rig: &Rig) -> Vec<(String, bool)> {
     .collect()
 }
 
-/// An app of another tenant.
+/// Deploys an app of another tenant.
 async fn deploy_theirs(rig: &Rig, outsider: &str) {
     let form = reqwest::multipart::Form::new().part(
         "component",
@@ -86,22 +86,22 @@ async fn apps_of_a_suspended_tenant_are_not_served(backend: Backend) {
         after[1].revision > before[1].revision,
         "nodes act on it at once"
     );
-    // Clients still find the gateways, which tell them why.
+    // Clients still find the gateways, which tell them the reason.
     let dns: DnsSnapshot = rig.dns_snapshot().await;
     assert_eq!(dns.apps.len(), 2);
-    // What an admin deploys there meanwhile is not served either.
+    // An app that an admin deploys there meanwhile is not served either.
     let request = rig.upload("theirs", components::hello("by the admin"), None, None);
     let _: Value = rig.json(request).await;
     assert_eq!(suspended(&rig).await, expected(true));
     let _: TenantInfo = rig.json(patch(json!({ "suspended": false }))).await;
     assert_eq!(suspended(&rig).await, expected(false));
-    // The same is sent, in its order: not served, not served, served.
+    // The messages are sent in order: not served, not served, served.
     let mut sent = Vec::new();
     while sent.last() != Some(&false) {
         let Message::AppDesired(app) = next(&mut told).await.message else {
             continue;
         };
-        // What was made known of its upload may still be on the way.
+        // Messages about its upload may still be on the way.
         if app.app.as_str() == "theirs" && app.revision > before[1].revision {
             sent.push(app.spec.expect("there").gateway.suspended);
         }
@@ -159,7 +159,7 @@ async fn a_deleted_user_is_gone_and_the_name_is_free(backend: Backend) {
         ["user.delete", "user.create"],
         "the log keeps the name"
     );
-    // Somebody else of this name has nothing of the one before.
+    // A new user with this name has nothing of the former one.
     let anew = user(&rig, "developer", None).await;
     let request = rig
         .anonymous(Method::GET, "/v1/tenants/default")
@@ -203,7 +203,7 @@ async fn a_tenant_goes_with_what_it_has_but_for_its_bills(backend: Backend) {
     let id = shop.id;
     let again = delete(&rig, &format!("/v1/tenants/{id}"));
     assert_eq!(rig.code(again).await, "FDN-2003");
-    // Under its id there are its bills and its log, and nothing can be made.
+    // By its id, its bills and its log remain readable, and nothing can be created.
     let told: TenantInfo = rig.get(&format!("/v1/tenants/{id}")).await;
     assert!(told.deleted_at.is_some() && told.storage.bytes == 0);
     let bill = rig.request(

@@ -1,4 +1,4 @@
-//! The code repository over the API, on both databases: quota, labels, signatures, the catalogue, and the record of what was checked.
+//! The code repository over the API, on both databases: storage limits, labels, signatures, the catalogue, and the record of checks.
 
 use ed25519_dalek::pkcs8::EncodePublicKey;
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
@@ -55,7 +55,7 @@ async fn a_tenant_stores_as_much_as_it_may(backend: Backend) {
     };
     refused(&format!("limit of {} bytes", 2 * size + 1)).await;
     assert_eq!(rig.artifacts().len(), 2, "nothing of it is stored");
-    // What is stored already may come again.
+    // An artifact that is stored already may be uploaded again.
     rig.deploy("two", components::hello("two")).await;
 
     let own = limit(&rig, json!({ "bytes": "1GiB", "versions": 2 })).await;
@@ -78,7 +78,7 @@ async fn a_tenant_stores_as_much_as_it_may(backend: Backend) {
     assert_eq!(rig.code(by_owner).await, "FDN-2002");
 }
 
-/// An upload with more parts.
+/// An upload with additional parts.
 fn upload(
     rig: &Rig,
     app: &str,
@@ -147,7 +147,7 @@ async fn labels_are_set_shown_and_filtered_by(backend: Backend) {
         let request = rig.request(Method::GET, &format!("/v1/apps{bad}"));
         assert_eq!(rig.code(request).await, "FDN-2005");
     }
-    // The labels of a version go out of sight with it, and come back with it.
+    // The labels of a version are hidden when it is not current, and return with it.
     let wish = [("labels", r#"{"commit":"def"}"#.to_owned())];
     let _: DeployResponse = rig
         .json(upload(&rig, "one", components::hello("3"), &wish))
@@ -160,7 +160,7 @@ async fn labels_are_set_shown_and_filtered_by(backend: Backend) {
     )
     .await;
     assert_eq!(names(&rig, "?label=good=").await, ["one"]);
-    // The same upload with other labels is no new version.
+    // The same upload with other labels creates no new version.
     let wish = [("labels", r#"{"commit":"ghi"}"#.to_owned())];
     let same: DeployResponse = rig
         .json(upload(&rig, "one", components::hello("3"), &wish))
@@ -242,7 +242,7 @@ async fn unsigned_uploads_are_refused_when_the_tenant_says_so(backend: Backend) 
     assert_eq!(listed, [added]);
 
     let hello = components::hello("signed");
-    // A signature that comes is checked, also when none is asked for.
+    // A signature is checked if sent, even where none is required.
     let wrong = signed(&secret, b"other bytes");
     let request = upload(&rig, "hello", hello.clone(), &wrong);
     assert_eq!(rig.code(request).await, "FDN-1031");
@@ -277,7 +277,7 @@ async fn unsigned_uploads_are_refused_when_the_tenant_says_so(backend: Backend) 
         detail.versions[0].validation, deployed.validation,
         "it is kept"
     );
-    // What is deployed already is no upload of anything new.
+    // What is deployed already is not a new upload.
     rig.deploy("free", components::hello("free")).await;
     let request = rig
         .request(Method::POST, "/v1/catalogue/hello/deploy")

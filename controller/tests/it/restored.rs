@@ -1,5 +1,5 @@
-//! Machines after a restore: those that renewed their certificates since the backup are known by their names; those that the backup does not know are told
-//! to join again.
+//! Machines after a restore: those that renewed their certificates since the backup are recognized by name; those unknown to the backup are told to
+//! join again.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Member {
     }
 }
 
-/// How often machines were told that nobody knows them.
+/// The number of refusals of unknown machines.
 fn unknown(rig: &Rig) -> u64 {
     let refused = &rig.controller.state().metrics.edge.refused;
     refused.with_label_values(&["unknown"]).get()
@@ -53,7 +53,7 @@ async fn actions(rig: &Rig, action: &str) -> usize {
     log.len()
 }
 
-/// A controller on what a backup of another one holds, taken before `since` happened there.
+/// A controller restored from a backup of another one, taken before `since` happened there.
 async fn restored(backend: Backend, old: &Rig, since: impl AsyncFnOnce()) -> Rig {
     let archive = Place::File(old.folder.path().join("one.fdn"));
     let made = backup(&old.settings, &archive, KeysWanted::With).await;
@@ -74,7 +74,7 @@ async fn machines_that_renewed_since_the_backup_are_known_and_newcomers_join_aga
     old.cluster("eu-west").await;
     let mut node = Member::join(&old, Role::Node, "eu-west", "m-1").await;
     let mut dns = Member::join(&old, Role::Dns, "eu-west", "d-1").await;
-    // Its name was free when the backup was made.
+    // The name `m-3` was free when the backup was made.
     Member::join(&old, Role::Node, "eu-west", "m-3").await;
     delete(&old, "/v1/nodes/m-3").await;
     let (mut late, mut again) = (None, None);
@@ -87,7 +87,7 @@ async fn machines_that_renewed_since_the_backup_are_known_and_newcomers_join_aga
     })
     .await;
 
-    // Who is known by name goes on with the certificate that the backup does not have, and renews it.
+    // A machine known by name continues with a certificate that the backup lacks, and renews it.
     let mut wires = Vec::new();
     for member in [&node, &dns] {
         for _ in 0..2 {
@@ -105,14 +105,14 @@ async fn machines_that_renewed_since_the_backup_are_known_and_newcomers_join_aga
     renewed.up().await;
     assert_eq!(actions(&new, "node.adopt").await, 1, "it was made here");
 
-    // And is cut when it is removed, whichever certificate it shows.
+    // It is cut when it is removed, whichever certificate it presents.
     delete(&new, "/v1/dns-servers/d-1").await;
     delete(&new, "/v1/nodes/m-1?force=true").await;
     for wire in wires.iter_mut().chain([&mut renewed]) {
         wire.removed().await;
     }
 
-    // Whoever is not known gets nothing, until he joins again.
+    // An unknown machine gets nothing until it joins again.
     for (member, name) in [(late, "m-2"), (again, "m-3")] {
         let before = unknown(&new);
         let stranger = member.expect("joined");

@@ -1,4 +1,4 @@
-//! A controller of one's own on free ports, its broker, and a client.
+//! The test rig: a controller on free ports, its broker, and a client.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use tokio::task::JoinHandle;
 
 use crate::broker::TestBroker;
 
-/// Which database a test runs on.
+/// The database of a test.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Backend {
     Sqlite,
@@ -36,7 +36,7 @@ pub(crate) enum Backend {
 }
 
 impl Backend {
-    /// Settings of a fresh, empty database.
+    /// Settings of a new, empty database.
     pub(crate) async fn database(self, folder: &Path) -> DatabaseSettings {
         let url = match self {
             Self::Sqlite => format!("sqlite://{}", folder.join("controller.db").display()),
@@ -49,7 +49,7 @@ impl Backend {
         }
     }
 
-    /// A store on a fresh database with the schema in place.
+    /// A store on a new database with the schema in place.
     pub(crate) async fn store(self, folder: &Path) -> Store {
         let store = Store::connect(&self.database(folder).await)
             .await
@@ -59,7 +59,7 @@ impl Backend {
     }
 }
 
-/// Runs each test on both databases.
+/// Defines each test for both databases.
 macro_rules! on_both {
     ($($test:ident),* $(,)?) => {
         mod sqlite {
@@ -78,10 +78,10 @@ macro_rules! on_both {
 }
 pub(crate) use on_both;
 
-/// Nodes that go on telling how they are, as agents do.
+/// Nodes that report periodically, as agents do, with their last statuses.
 type Speaking = Arc<Mutex<BTreeMap<NodeId, NodeStatus>>>;
 
-/// Tells every second what the nodes last said.
+/// Reports the last status of each node every second.
 async fn speak(state: Arc<State>, speaking: Speaking) {
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -95,7 +95,7 @@ async fn speak(state: Arc<State>, speaking: Speaking) {
     }
 }
 
-/// The same status as the node's next one.
+/// Increments the status's sequence number; returns a copy.
 fn newer(status: &mut NodeStatus) -> NodeStatus {
     status.sequence += 1;
     status.clone()
@@ -132,10 +132,10 @@ pub(crate) async fn settings(folder: &Path, backend: Backend) -> Settings {
     };
     settings.edge.listen = ([127, 0, 0, 1], 0).into();
     settings.accounts.initial_password_file = Some(folder.join("password"));
-    // Tests that show unknown tokens do so from one address.
+    // Tests that send unknown tokens do so from one address.
     settings.accounts.token_attempts = 10_000;
     settings.uploads.folder = Some(folder.join("uploads"));
-    // A busy machine takes its time.
+    // A loaded machine may be slow.
     settings.database.acquire_timeout = DurationMs::from_secs(60);
     settings.function_logs.node_timeout = DurationMs::from_secs(60);
     settings.function_logs.search_timeout = DurationMs::from_secs(60);
@@ -160,12 +160,12 @@ pub(crate) fn location(prefix: &str, lat: f64, lon: f64) -> ClientLocation {
 }
 
 impl Rig {
-    /// A controller on SQLite.
+    /// Starts a controller on SQLite.
     pub(crate) async fn start() -> Self {
         Self::start_with(Backend::Sqlite, |_| {}).await
     }
 
-    /// A controller with settings of one's own.
+    /// Starts a controller with changed settings.
     pub(crate) async fn start_with(backend: Backend, change: impl FnOnce(&mut Settings)) -> Self {
         let folder = Arc::new(tempfile::tempdir().expect("folder"));
         let mut settings = settings(folder.path(), backend).await;
@@ -178,7 +178,7 @@ impl Rig {
         .await
     }
 
-    /// A controller on what another one left.
+    /// Starts a controller on the folder and broker of another one.
     pub(crate) async fn start_on(
         settings: Settings,
         broker: Arc<TestBroker>,
@@ -210,12 +210,12 @@ impl Rig {
         rig
     }
 
-    /// Ends this controller, as a kill would, and starts another one on the same database, folder and broker.
+    /// Kills this controller, and starts another one on the same database, folder and broker.
     pub(crate) async fn restart(self) -> Self {
         Box::pin(self.restart_with(|_| {})).await
     }
 
-    /// The same with other settings.
+    /// Like [`Self::restart`], with changed settings.
     pub(crate) async fn restart_with(self, change: impl FnOnce(&mut Settings)) -> Self {
         let Self {
             controller,
@@ -251,17 +251,17 @@ impl Rig {
         self.http.request(method, self.url(path))
     }
 
-    /// A request of the first user.
+    /// A request with the first user's token.
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.anonymous(method, path).bearer_auth(&self.token)
     }
 
-    /// A machine reports.
+    /// Handles a machine's report.
     pub(crate) fn report(&self, message: Message) {
         take_in(self.controller.state(), &message);
     }
 
-    /// What nodes are to be told, all clusters together, with secrets sealed as the database has them.
+    /// The state for nodes of all clusters, with secrets sealed as in the database.
     pub(crate) async fn apps_snapshot(&self) -> AppsSnapshot {
         let state = self.controller.state();
         let mut tx = state.store.snapshot().await.expect("begun");
@@ -272,7 +272,7 @@ impl Rig {
         all
     }
 
-    /// What DNS servers are to be told.
+    /// The state for DNS servers.
     pub(crate) async fn dns_snapshot(&self) -> DnsSnapshot {
         let state = self.controller.state();
         let mut tx = state.store.snapshot().await.expect("begun");
@@ -283,7 +283,7 @@ impl Rig {
         all
     }
 
-    /// The answer to a request that succeeds.
+    /// The response of a request that must succeed.
     pub(crate) async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> T {
         let answer = request.send().await.expect("an answer");
         let (status, text) = (answer.status(), answer.text().await.expect("a body"));
@@ -295,7 +295,7 @@ impl Rig {
         self.json(self.request(Method::GET, path)).await
     }
 
-    /// The answer to a request that is refused.
+    /// The response of a request that must be refused.
     pub(crate) async fn refused(&self, request: RequestBuilder) -> (StatusCode, Problem) {
         let answer = request.send().await.expect("an answer");
         let (status, kind) = (
@@ -314,7 +314,7 @@ impl Rig {
         (status, problem)
     }
 
-    /// An upload, to be sent.
+    /// Builds an upload.
     pub(crate) fn upload(
         &self,
         app: &str,
@@ -337,12 +337,12 @@ impl Rig {
             .multipart(form)
     }
 
-    /// Deploys a component that is fine.
+    /// Deploys a component, which must succeed.
     pub(crate) async fn deploy(&self, app: &str, component: Vec<u8>) -> DeployResponse {
         self.json(self.upload(app, component, None, None)).await
     }
 
-    /// Reports a node, which from now on repeats this every second.
+    /// Reports a node's status, now and every second from now on.
     pub(crate) async fn node(&self, mut status: NodeStatus) {
         {
             let mut speaking = self.speaking.lock().expect("not poisoned");
@@ -354,7 +354,7 @@ impl Rig {
         self.report(Message::NodeStatus(Box::new(status)));
     }
 
-    /// The node says nothing any more.
+    /// Stops the reports of a node.
     pub(crate) fn silence(&self, node: &str) {
         self.speaking
             .lock()
@@ -362,7 +362,7 @@ impl Rig {
             .retain(|id, _| id.as_str() != node);
     }
 
-    /// Two idle nodes, one near each of the configured client locations, known to the controller.
+    /// Adds two idle nodes, one near each of the configured client locations, and waits until they are known.
     pub(crate) async fn two_regions(&self) {
         for status in two_regions() {
             self.node(status).await;
@@ -378,17 +378,17 @@ impl Rig {
         .await;
     }
 
-    /// Components in the artifact store.
+    /// The components in the artifact store.
     pub(crate) fn artifacts(&self) -> Vec<String> {
         files(&self.settings.artifacts.local.join("sha256"))
     }
 
-    /// Machine code in the artifact store, by engine.
+    /// The machine code in the artifact store, by engine.
     pub(crate) fn compiled(&self) -> Vec<String> {
         files(&self.settings.artifacts.local.join("compiled"))
     }
 
-    /// The compile cache in the artifact store.
+    /// The packs of the compile cache in the artifact store.
     pub(crate) fn packs(&self) -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> = Vec::new();
         let folder = self.settings.artifacts.local.join("compile-cache");
@@ -400,12 +400,12 @@ impl Rig {
         found
     }
 
-    /// What jobs keep in the artifact store.
+    /// The objects of jobs in the artifact store.
     pub(crate) fn objects_of_jobs(&self) -> Vec<String> {
         files(&self.settings.artifacts.local.join("jobs"))
     }
 
-    /// What a request left in the temporary folder.
+    /// The files left in the folder of uploads.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         files(self.settings.uploads.folder.as_ref().expect("set"))
     }
@@ -434,7 +434,7 @@ pub(crate) fn two_regions() -> [NodeStatus; 2] {
     ]
 }
 
-/// An idle node of speed 1 with 4 slots.
+/// The status of an idle node of speed 1 with 4 slots.
 pub(crate) fn node_at(node: &str, cluster: &str, lat: f64, lon: f64) -> NodeStatus {
     let room = Resources::new(MilliCpu(4000), MebiBytes(4096));
     NodeStatus {

@@ -1,4 +1,4 @@
-//! Versions that break their objective are taken back, those that keep to it stay: over the API and what nodes report, on both databases.
+//! Rollouts: versions that break their objective are rolled back, others stay; over the API and nodes' reports, on both databases.
 
 use fdn_controller::app::rollout::watch;
 use fdn_core::api::{AppDetail, AppsSnapshot, DeployResponse};
@@ -24,7 +24,7 @@ fn version(n: u32) -> VersionNumber {
     n.try_into().expect("a number")
 }
 
-/// A controller whose own loop does not look at versions: the tests do, at times of their own.
+/// A controller whose own watch loop does not run: the tests call it, at times of their choice.
 async fn rig(backend: Backend) -> Rig {
     Rig::start_with(backend, |settings| {
         settings.rollouts.interval = DurationMs::from_secs(86_400);
@@ -50,14 +50,14 @@ async fn told(rig: &Rig) -> AppSpec {
         .expect("there")
 }
 
-/// The split that nodes are told, as pairs.
+/// The traffic split that nodes are told, as pairs of version and weight.
 async fn split(rig: &Rig) -> Vec<(u32, u32)> {
     let spec = told(rig).await;
     let shares = spec.gateway.traffic.split;
     shares.iter().map(|s| (s.version.get(), s.weight)).collect()
 }
 
-/// A node says what it counted of a version, and the controller has heard it.
+/// Reports what a node counted for a version, and waits until the controller has it.
 async fn counted(rig: &Rig, boot: u128, n: u32, calls: u64, failures: u64, ms: f64) {
     let bucket = u8::try_from(bucket_of(ms)).expect("few buckets");
     let latency = if calls == 0 {
@@ -113,7 +113,7 @@ async fn counted(rig: &Rig, boot: u128, n: u32, calls: u64, failures: u64, ms: f
     .await;
 }
 
-/// The loop looks, `seconds` after now.
+/// Runs the watch loop once, `seconds` from now.
 async fn look(rig: &Rig, seconds: u64) {
     let at = Timestamp(fdn_service::now().get() + seconds * 1000);
     watch::round(rig.controller.state(), at)
@@ -167,7 +167,7 @@ async fn a_deploy_that_breaks_its_objective_is_taken_back(backend: Backend) {
         version(2),
         "too few calls to say"
     );
-    // The node starts anew: what its last start counted is not lost.
+    // The node restarts: the counts of its previous boot are not lost.
     counted(&rig, 2, 2, 20, 0, 5.0).await;
     look(&rig, 6).await;
     let detail = shown(&rig).await;
@@ -210,7 +210,7 @@ async fn a_deploy_that_breaks_its_objective_is_taken_back(backend: Backend) {
         metrics.contains("fdn_controller_rollouts_ended_total{result=\"broken\"} 1"),
         "{metrics}"
     );
-    // It is looked at no more, and whoever wants the version all the same gets it.
+    // The watch has ended, and a user who chooses the version all the same gets it.
     look(&rig, 600).await;
     let back = rig.request(Method::POST, "/v1/apps/hello/rollback");
     let detail: AppDetail = rig.json(back.json(&json!({ "version": 2 }))).await;
@@ -223,7 +223,7 @@ async fn a_deploy_that_holds_ends_the_watch(backend: Backend) {
     rig.deploy("hello", components::hello("one")).await;
     objective(&rig).await;
     rig.deploy("hello", components::hello("two")).await;
-    // Another deploy under way: what is known to be good stays the one to go back to.
+    // A deploy during a watch: the last good version remains the one to roll back to.
     rig.deploy("hello", components::hello("three")).await;
     assert_eq!(split(&rig).await, [(3, 1), (1, 0)]);
     counted(&rig, 1, 3, 100, 1, 5.0).await;
@@ -233,7 +233,7 @@ async fn a_deploy_that_holds_ends_the_watch(backend: Backend) {
         [(3, 1), (1, 0)],
         "the window is not over"
     );
-    // The rows last, whoever leads: another controller goes on in the same window.
+    // The watch is stored, so another controller continues it in the same window.
     let rig = rig.restart().await;
     look(&rig, 61).await;
     assert!(
@@ -260,11 +260,11 @@ async fn a_canary_gives_its_calls_back(backend: Backend) {
     let put = rig.request(Method::PUT, "/v1/apps/hello/traffic");
     let info: TrafficInfo = rig.json(put.json(&wanted)).await;
     assert_eq!(info.rollout.expect("watched").version, version(2));
-    // It had calls before the split: they are not the split's.
+    // It had calls before the split, which do not count.
     counted(&rig, 1, 2, 1000, 900, 900.0).await;
     look(&rig, 1).await;
     assert_eq!(split(&rig).await, [(1, 90), (2, 10)]);
-    // Slow ones, none failed.
+    // Slow calls, none failed.
     counted(&rig, 1, 2, 1100, 900, 900.0).await;
     look(&rig, 2).await;
     let detail = shown(&rig).await;
@@ -294,7 +294,7 @@ async fn what_people_decide_stands(backend: Backend) {
     let detail = shown(&rig).await;
     assert!(detail.rollout.is_none(), "nothing is watched any more");
     assert!(detail.versions.iter().all(|v| v.bad.is_none()));
-    // Without an objective a deploy is a deploy.
+    // Without an objective there is no watch.
     let clear = rig.request(Method::DELETE, "/v1/apps/hello/objective");
     assert_eq!(clear.send().await.expect("an answer").status(), 204);
     rig.deploy("hello", components::hello("three")).await;

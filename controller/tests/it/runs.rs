@@ -1,4 +1,4 @@
-//! Runs of workflows: told by gateways, kept in number, shown to those who may see the app.
+//! Workflow runs: reported by gateways, limited in number, shown to those who may see the app.
 
 use fdn_core::api::WorkflowDetail;
 use fdn_core::message::Message;
@@ -91,7 +91,7 @@ async fn runs_are_told_kept_and_shown(backend: Backend) {
         runs[1].status == RunStatus::Answered
     })
     .await;
-    // What comes late changes nothing; and a run of an app that is gone is nobody's.
+    // A late report changes nothing; a run of a deleted app is dropped.
     let mut gone = run(9, "eu-1");
     gone.app = "gone".parse().expect("app");
     tell(&rig, vec![old, gone, run(3, "eu-1"), run(4, "eu-1")]).await;

@@ -1,5 +1,5 @@
-//! Secrets on both databases: sealed in envelopes, set without a deploy, never shown, moved from where earlier releases kept them; and the
-//! master key changed under way.
+//! Secrets on both databases: envelope encryption, changes without a deploy, never shown, migrated from where earlier releases stored them; and the
+//! rotation of the master key while running.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -65,7 +65,7 @@ fn key() -> SecretName {
     "KEY".parse().expect("name")
 }
 
-/// The value of KEY that a function of a message or snapshot carries.
+/// The value of KEY in a function of a message or snapshot.
 fn opened(rig: &Rig, function: &FunctionSpec) -> String {
     let context = format!("{}/KEY", function.function);
     let sealed = &function.secrets[&key()];
@@ -83,7 +83,7 @@ async fn told(rig: &Rig) -> (u64, String) {
     (app.revision.get(), opened(rig, function))
 }
 
-/// Everything that the database holds, as text.
+/// Everything in the database, as text.
 async fn everything(store: &Store) -> String {
     let mut connection = store.read().await.expect("connected");
     let mut all = String::new();
@@ -133,7 +133,7 @@ async fn a_value_is_compared_without_being_set(backend: Backend) {
     assert_eq!((listed.len(), listed[0].unchanged), (1, None));
     let after: Vec<Value> = rig.get("/v1/audit").await;
     assert_eq!(after, before, "nothing was written");
-    // What cannot be set is refused all the same.
+    // A value that cannot be set is refused in a dry run, too.
     let path = "/v1/apps/vault/secrets/KEY";
     let bad = json!({ "value": "a\u{0}b", "dry_run": true });
     let (status, _) = rig.refused(rig.request(Method::PUT, path).json(&bad)).await;
@@ -161,7 +161,7 @@ async fn a_value_reaches_nodes_without_a_deploy_and_nobody_else(backend: Backend
         told(&rig).await,
         (changed.revision.get(), "tr0ub4dor".to_owned())
     );
-    // The message that nodes get says the same.
+    // The message to nodes contains the same.
     let sent = loop {
         if let Message::AppDesired(app) = next(&mut heard).await.message
             && app.revision == changed.revision
@@ -170,14 +170,14 @@ async fn a_value_reaches_nodes_without_a_deploy_and_nobody_else(backend: Backend
         }
     };
     assert_eq!(opened(&rig, &sent.functions[0]), "tr0ub4dor");
-    // The version is the same, only newer in what it knows.
+    // The version is the same; only its secrets are newer.
     assert_eq!(sent.functions[0].version, first.version);
     assert_eq!(
         set(&rig, "KEY", "tr0ub4dor").await.revision,
         changed.revision
     );
 
-    // Nobody is shown a value: not by the API, the log of changes or the database.
+    // No value is shown: not by the API, in the audit log or in the database.
     let mut shown = everything(&rig.controller.state().store).await;
     for path in ["secrets", "", "traffic", "policy"] {
         let path = format!("/v1/apps/vault/{path}");
@@ -238,7 +238,7 @@ async fn a_secret_that_versions_name_stays(backend: Backend) {
     let request = rig.request(Method::PUT, "/v1/apps/vault/secrets/THIRD");
     let (_, problem) = rig.refused(request.json(&json!({ "value": "x" }))).await;
     assert!(problem.detail.contains("2 secrets"), "{}", problem.detail);
-    // A version may name what was set beforehand, and going back does not bring an old value back.
+    // A version may name a secret that was set before, and a rollback does not restore an old value.
     let both = "secrets = [\"KEY\", \"SPARE\"]\n";
     let request = rig.upload("vault", components::hello("x"), Some(both), None);
     let second: DeployResponse = rig.json(request).await;
@@ -251,7 +251,7 @@ async fn a_secret_that_versions_name_stays(backend: Backend) {
         delete("ABSENT").send().await.expect("an answer").status(),
         404
     );
-    // With the app its secrets go: a new one of the name has none.
+    // Secrets are deleted with the app: a new app of the name has none.
     let gone = rig.request(Method::DELETE, "/v1/apps/vault");
     assert_eq!(gone.send().await.expect("an answer").status(), 204);
     let request = rig.upload("vault", components::hello("x"), Some(MANIFEST), None);
@@ -263,7 +263,7 @@ async fn a_secret_that_versions_name_stays(backend: Backend) {
     );
 }
 
-/// The program as operators start it, on the rig's database, with the name of a variable, and the variable if it is to have a value.
+/// Runs the program as operators do, on the rig's database, with the name of an environment variable, and the variable if it has a value.
 fn keys_by_variable(rig: &Rig, command: &str, value: Option<&str>) -> (Option<i32>, String) {
     let mut program = Command::new(env!("CARGO_BIN_EXE_fdn-controller"));
     program.args(["keys", command]);
@@ -297,7 +297,7 @@ async fn master_keys_come_from_a_variable(backend: Backend) {
     assert_eq!(code, Some(0), "{said}");
     listed(&said, &id, "wraps");
     listed(&said, &id, "1 data keys");
-    // A new key in front, as an operator puts it there: it wraps from now on.
+    // A new key in first place, as an operator adds it: it wraps from now on.
     let new = "ab".repeat(32);
     let both = format!("{new}\n{text}");
     let (code, said) = keys_by_variable(&rig, "list", Some(&both));
@@ -312,7 +312,7 @@ async fn master_keys_come_from_a_variable(backend: Backend) {
         !said.contains(&id) && said.contains("1 data keys"),
         "{said}"
     );
-    // What a variable holds is not the program's to change, and is never shown.
+    // Keys in a variable cannot be changed by the program, and are never shown.
     let (code, refused) = keys_by_variable(&rig, "add", Some(&new));
     assert_eq!(code, Some(2), "{refused}");
     assert!(refused.contains("come from a variable"), "{refused}");
@@ -362,7 +362,7 @@ async fn the_master_key_is_changed_under_way(backend: Backend) {
     let new = keys.add().await.expect("added");
     assert_eq!(told(&rig).await.1, "hunter2", "the old key still unwraps");
     assert_eq!(keys.rewrap(&rig.settings).await.expect("wrapped"), 1);
-    // Again, as after an interruption: there is nothing left to do.
+    // Repeated, as after an interruption: nothing is left to do.
     assert_eq!(keys.rewrap(&rig.settings).await.expect("wrapped"), 0);
     let (rewrapped, untouched) = row().await;
     assert_eq!((&rewrapped.id, &rewrapped.master), (&wrapped.id, &new));
@@ -375,7 +375,7 @@ async fn the_master_key_is_changed_under_way(backend: Backend) {
     let left = keys.list().await.expect("listed");
     assert_eq!((left.len(), &left[0].id), (1, &new));
 
-    // A controller that runs since before goes on, and one that starts knows the new key alone.
+    // A controller that was running before continues, and one that starts has the new key only.
     set(&rig, "KEY", "tr0ub4dor").await;
     assert_eq!(told(&rig).await.1, "tr0ub4dor");
     let rig = rig.restart().await;
@@ -414,7 +414,7 @@ async fn a_lost_master_key_is_named_at_the_start(backend: Backend) {
     assert!(error.to_string().contains(lost.as_str()), "{error}");
 }
 
-/// As a release before the vault left it: values with the versions, sealed under the network key.
+/// Values as a release before the vault stored them: with the versions, sealed with the network key.
 async fn values_of_earlier_releases_move_into_the_vault(backend: Backend) {
     let rig = Rig::start_with(backend, |settings| {
         settings.secrets.keep_old = DurationMs::from_secs(3600);
@@ -465,7 +465,7 @@ async fn values_of_earlier_releases_move_into_the_vault(backend: Backend) {
         2,
         "a controller of the earlier release still finds them"
     );
-    // It stores another one, which is newer; what people set here is newer still.
+    // That release stores another value, which is newer; a value set here is newer still.
     let later = now.get() + 1000;
     sqlx::query("UPDATE versions SET secrets = $1, created_at = $2 WHERE number = 2")
         .bind(seal("third"))

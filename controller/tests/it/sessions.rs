@@ -1,4 +1,4 @@
-//! Sessions of browsers: cookies, what protects them, and how they end.
+//! Browser sessions: cookies, their protection, and their end.
 
 use fdn_core::DurationMs;
 use fdn_core::account::{SessionInfo, SessionKind, WhoAmI};
@@ -18,7 +18,7 @@ on_both!(
     unknown_tokens_are_throttled_and_logins_are_not,
 );
 
-/// A session of a browser: the cookie and what changes must bring along.
+/// A browser session: the cookie and the CSRF value for changes.
 struct Browser {
     cookie: String,
     csrf: String,
@@ -70,7 +70,7 @@ async fn a_browser_logs_in_changes_and_logs_out(backend: Backend) {
     let asked: LoginInfo = rig.json(one.ask(&rig, Method::GET, "/v1/login")).await;
     assert_eq!((asked.oidc, asked.session), (false, Some(who)));
     let wish = json!({ "cluster": "eu", "region": "eu", "location": { "lat": 1.0, "lon": 2.0 } });
-    // A foreign page makes the browser send the cookie, and can read nothing.
+    // Another site's page can make the browser send the cookie, but cannot read the CSRF value.
     for foreign in [
         one.ask(&rig, Method::POST, "/v1/clusters"),
         one.ask(&rig, Method::POST, "/v1/clusters")
@@ -84,7 +84,7 @@ async fn a_browser_logs_in_changes_and_logs_out(backend: Backend) {
     let _: serde_json::Value = rig
         .json(one.change(&rig, Method::POST, "/v1/clusters").json(&wish))
         .await;
-    // What the cookie holds is no bearer token.
+    // The cookie's value is not a bearer token.
     let value = one.cookie.split_once('=').expect("a pair").1;
     let request = rig.anonymous(Method::GET, "/v1/apps").bearer_auth(value);
     assert_eq!(rig.refused(request).await.1.code.as_str(), "FDN-2001");
@@ -108,7 +108,7 @@ async fn a_browser_logs_in_changes_and_logs_out(backend: Backend) {
     );
     let gone = one.ask(&rig, Method::GET, "/v1/session");
     assert_eq!(rig.refused(gone).await.1.code.as_str(), "FDN-2001");
-    // Nobody is there, which is no error for a page that only wants to know.
+    // Without a session, this is no error for a page that only asks.
     let asked: LoginInfo = rig.json(one.ask(&rig, Method::GET, "/v1/login")).await;
     assert_eq!(asked.session, None);
 
@@ -142,7 +142,7 @@ async fn a_session_that_is_left_alone_ends(backend: Backend) {
         .anonymous(Method::POST, "/v1/session")
         .json(&json!({ "user": "admin", "password": rig.password }));
     let answer = request.send().await.expect("an answer");
-    // It may end before its own answer is made.
+    // The session may end before its own response is made.
     let Some(cookie) = answer.headers().get("set-cookie") else {
         assert_eq!(answer.status(), 401);
         return;

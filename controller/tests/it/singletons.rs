@@ -41,7 +41,7 @@ async fn one_at_a_time_has_a_work(backend: Backend) {
     assert_eq!(singleton_list(c).await.expect("read"), []);
 }
 
-/// Who has which work.
+/// Which of the works a controller has.
 fn has(rig: &Rig) -> [bool; 2] {
     let singletons = &rig.controller.state().singletons;
     [Work::Planner, Work::Publisher].map(|work| singletons.has(work))
@@ -67,10 +67,10 @@ async fn two_controllers_share_the_work_and_one_takes_over(backend: Backend) {
         Arc::clone(&first.folder),
     )
     .await;
-    // Statuses reach one of the two each; both know all nodes.
+    // Each status reaches one of the two controllers; both know all nodes.
     first.two_regions().await;
     second.two_regions().await;
-    // What one is told, the other sends and plans.
+    // A change made at one is sent and planned by the other.
     second.deploy("hello", components::hello("x")).await;
     let entries = vec![(
         "hello".parse().expect("app"),
@@ -95,7 +95,7 @@ async fn two_controllers_share_the_work_and_one_takes_over(backend: Backend) {
     };
     bound(&second, "10.1.2.0/24").await;
     assert_eq!((has(&first), has(&second)), ([true, true], [false, false]));
-    // The first one stops: its lease has most of a minute left, and is not waited for.
+    // The first controller stops: its lease has most of a minute left, which is not waited for.
     first.controller.stop().await;
     until_has_all(&second).await;
     let entries = vec![(
@@ -119,7 +119,7 @@ async fn one_that_died_is_followed_when_its_lease_has_ended() {
     .await;
     until_has_all(&first).await;
     first.controller.stop().await;
-    // One that was killed: its lease is there, and nobody extends it.
+    // A killed controller: its lease exists, and nobody extends it.
     let store = fdn_controller::store::Store::connect(&first.settings.database)
         .await
         .expect("connected");
@@ -146,7 +146,7 @@ async fn one_that_died_is_followed_when_its_lease_has_ended() {
     );
 }
 
-/// A load balancer: connections go to a backend that was ready when it was last asked.
+/// A load balancer: connections go to a backend that was ready at the last check.
 struct Balancer {
     address: SocketAddr,
     backends: Arc<Mutex<Vec<(SocketAddr, bool)>>>,
@@ -253,7 +253,7 @@ mod soak {
                     } else {
                         http.get(url("/v1/apps"))
                     };
-                    // A connection for each call, as many clients would.
+                    // One connection per call, as with many clients.
                     let request = request.header("connection", "close");
                     let answer = request.bearer_auth(&token).send().await;
                     let answer = answer.expect("every call is answered");
@@ -293,7 +293,7 @@ mod soak {
         while let Some(ended) = callers.join_next().await {
             written += ended.expect("no call failed");
         }
-        // The last of them counts, whichever controller took it.
+        // The last write is effective, whichever controller handled it.
         let labels: Labels = rig.get("/v1/apps/hello/labels").await;
         assert_eq!(labels.to_string(), format!("turn={written}"));
     }

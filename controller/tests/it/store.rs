@@ -1,4 +1,4 @@
-//! The contract of the metadata store, the same on both databases.
+//! Tests of the metadata store, the same on both databases.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -216,7 +216,7 @@ async fn plans_and_bindings(backend: Backend) {
     plan_upsert(c, &plan("a")).await.expect("written");
     plan_upsert(c, &explained).await.expect("written");
     plan_upsert(c, &plan("c")).await.expect("written");
-    // Without a new explanation the one that is kept stays.
+    // Without a new explanation the stored one stays.
     let moved = PlanRow {
         revision: Revision(9),
         planned_at: Timestamp(10),
@@ -232,7 +232,7 @@ async fn plans_and_bindings(backend: Backend) {
     let kept = ("{\"why\":1}".to_owned(), Timestamp(10));
     assert_eq!(why(c, "b").await, Some(kept));
     assert_eq!(why(c, "a").await, None);
-    // Why it is so now is written beside the plan that is as it was, and of no other.
+    // A new explanation is written for an unchanged plan, and for no other.
     let failover =
         r#"{"reason":"a \"failover\":{","candidates":[],"failover":{"from":"a","why":"b"}}"#;
     for (text, stages, is_written) in [
@@ -359,7 +359,7 @@ async fn revisions_are_committed_in_their_order(backend: Backend) {
             revision
         }
     });
-    // The second waits for the first one's end, however often it is asked.
+    // The second waits for the end of the first, however often it is polled.
     for _ in 0..50 {
         tokio::task::yield_now().await;
         assert!(!second.is_finished());

@@ -1,4 +1,4 @@
-//! The contract of the store of accounts, the same on both databases.
+//! Tests of the store for accounts, the same on both databases.
 
 use fdn_controller::app::actor::Actor;
 use fdn_controller::store::DEFAULT_TENANT;

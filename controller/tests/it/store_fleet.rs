@@ -1,4 +1,4 @@
-//! The contract of the metadata store for machines: clusters, join tokens, enrolments, certificates, leases; the same on both databases.
+//! Tests of the metadata store for machines: clusters, join tokens, enrolments, certificates, leases; the same on both databases.
 
 use std::collections::BTreeSet;
 
@@ -103,7 +103,7 @@ async fn a_cluster_that_somebody_made_stays_as_it_is(backend: Backend) {
         .map(|r| r.id)
         .collect();
     assert_eq!(left, ["made".parse().expect("cluster")]);
-    // Somebody adopts a cluster that nodes told of.
+    // A user takes over a cluster that nodes reported.
     let row = StatusRow {
         status: node_at("told-1", "told", 1.0, 2.0),
         seen_at: Timestamp(20),
@@ -116,7 +116,7 @@ async fn a_cluster_that_somebody_made_stays_as_it_is(backend: Backend) {
     );
 }
 
-/// The migration after which clusters were rows, before regions were.
+/// The migration with which clusters were rows, but regions were not yet.
 const BEFORE_FLEET: i64 = 20_261_121_080_300;
 
 async fn what_nodes_told_before_becomes_regions(backend: Backend) {
@@ -284,7 +284,7 @@ async fn enrolments_are_read_as_far_as_they_are_new(backend: Backend) {
     assert_eq!(names(&all), ["a", "bb", "ccc"]);
     let (none, same) = enrolment_list_after(c, first).await.expect("read");
     assert_eq!((none, same), (Vec::new(), first));
-    // Written again, and removed.
+    // One is written again, and one removed.
     enrolment_upsert(c, &enrolment("bb"))
         .await
         .expect("written");
@@ -432,7 +432,7 @@ async fn certificates_count_until_they_are_revoked(backend: Backend) {
     assert!(!cordon_delete(c, &node("n")).await.expect("once"));
 }
 
-/// What a node gets that asks for the lease of `eu-1`.
+/// A request of a node for the lease of `eu-1`; returns holder and epoch.
 async fn ask(store: &Store, name: &str, epoch: Option<u64>, until: u64, now: u64) -> (String, u64) {
     let mut tx = store.begin().await.expect("begun");
     let asker = node(name);

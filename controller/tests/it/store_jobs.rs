@@ -1,4 +1,4 @@
-//! What becomes of jobs whose dispatcher or submitter is lost, without any dispatcher in the way.
+//! Jobs whose dispatcher or submitter is lost, without a running dispatcher.
 
 use fdn_controller::jobs::change::{Claim, Claimant, Told, claim, step};
 use fdn_controller::jobs::sweep;
@@ -17,7 +17,7 @@ on_both!(
     a_submission_that_broke_off_is_swept_away,
 );
 
-/// A controller that accepts jobs and leaves them alone.
+/// A controller that accepts jobs but does not dispatch them.
 async fn rig(backend: Backend, manifest: &str) -> Rig {
     let rig = Rig::start_with(backend, |settings| {
         settings.jobs.dispatch = false;
@@ -69,7 +69,7 @@ fn later(millis: u64) -> Timestamp {
 async fn a_job_is_claimed_once_and_its_lost_attempt_ends_by_the_lease(backend: Backend) {
     let rig = rig(backend, "").await;
     let id = submit(&rig).await;
-    // Two at the same time: one gets it.
+    // Of two concurrent claims one succeeds.
     let both = futures::join!(
         claimed(&rig, id, "one", later(60_000)),
         claimed(&rig, id, "two", later(60_000))
@@ -83,7 +83,7 @@ async fn a_job_is_claimed_once_and_its_lost_attempt_ends_by_the_lease(backend: B
     let state = rig.controller.state();
     sweep::round(state, later(30_000)).await.expect("swept");
     assert_eq!(row(&rig, id).await.course.state, JobState::Running);
-    // The sweep finds it by the time that it is told; the step itself looks at the clock.
+    // The sweep selects it by the time passed in; the transition itself uses the clock.
     sweep::round(state, later(120_000)).await.expect("swept");
     assert_eq!(
         row(&rig, id).await.course.state,
@@ -112,7 +112,7 @@ async fn what_may_be_repeated_is_and_a_late_end_is_past(backend: Backend) {
         (again.course.state, again.course.failures),
         (JobState::Queued, 1)
     );
-    // The lost dispatcher was not lost: it says that its attempt went well.
+    // The dispatcher was not lost after all: it reports that its attempt succeeded.
     let ended = |attempt| Event::Ended {
         attempt,
         ending: Ending::Succeeded,

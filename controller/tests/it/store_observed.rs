@@ -1,4 +1,4 @@
-//! The contract of the metadata store for what is observed and what is sent, the same on both databases.
+//! Tests of the metadata store for observations and outgoing messages, the same on both databases.
 
 use fdn_controller::store::asked::{AskedRow, asked_get, asked_set};
 use fdn_controller::store::cluster::cluster_list;
@@ -70,7 +70,7 @@ async fn demand_is_added_up_and_forgotten(backend: Backend) {
         [
             DemandRow {
                 queries: 4,
-                // What came 9 ms before counts half.
+                // Queries from 9 ms before count half.
                 recent: 3.0,
                 ..row(0, 9)
             },
@@ -78,7 +78,7 @@ async fn demand_is_added_up_and_forgotten(backend: Backend) {
         ]
     );
     assert_eq!(left[0].recent_at(Timestamp(18), memory), 1.5);
-    // A report that comes late fades nothing.
+    // A late report decays nothing.
     demand_add(c, &row(4, 1), memory).await.expect("added");
     let late = demand_list(c).await.expect("read");
     assert_eq!((late[1].queries, late[1].recent), (4, 4.0));
@@ -146,7 +146,7 @@ async fn only_statuses_that_were_written_since_are_read_again(backend: Backend) 
     };
     let mut statuses = Statuses::default();
     assert_eq!(statuses.read(c).await.expect("read"), 0);
-    // More than one statement asks for.
+    // More than fit into one statement.
     for n in 0..502 {
         node_observe(c, &seen(n, 1, 10)).await.expect("written");
     }
@@ -161,7 +161,7 @@ async fn only_statuses_that_were_written_since_are_read_again(backend: Backend) 
     assert_eq!(statuses.read(c).await.expect("read"), 0, "nothing is new");
     assert_eq!(statuses.take_new().count(), 0);
 
-    // The same words at another time are read; what was not taken waits.
+    // The same status at another time is read; untaken statuses are kept.
     let boot = MessageId::from_uuid(uuid::Uuid::from_u128(2));
     let mut again = seen(3, 1, 20);
     again.status.boot = boot;
@@ -177,7 +177,7 @@ async fn only_statuses_that_were_written_since_are_read_again(backend: Backend) 
     assert_eq!(new, [seen(1, 1, 20), moved, again]);
     let there: usize = listening(&statuses);
     assert_eq!(there, 250);
-    // One that is gone is forgotten, and new when it comes back, whatever it says.
+    // A deleted node is forgotten, and is new when it comes back, whatever its status.
     let gone = "n-4".parse().expect("node");
     assert!(node_forget(c, &gone, Timestamp(15)).await.expect("gone"));
     assert_eq!(statuses.read(c).await.expect("read"), 0);
@@ -314,7 +314,7 @@ mod soak {
     use super::*;
     use crate::explain::told;
 
-    /// What a pass of the planner spends on the statuses of 10,000 nodes with 20 apps each, of which a tenth said something new.
+    /// The time that a pass of the planner needs for the statuses of 10,000 nodes with 20 apps each, a tenth of which are new.
     #[tokio::test(flavor = "multi_thread")]
     async fn statuses_of_ten_thousand_nodes_are_read_in_a_fraction_of_the_time() {
         const NODES: usize = 10_000;

@@ -1,4 +1,4 @@
-//! What is not about one app: artifacts and snapshots for the network's own processes, ids, metrics, health, the page.
+//! Everything not about a single app: snapshots, request ids, metrics, health, the console's page.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! API and console over TLS: both versions of it, HTTP/2 and HTTP/1.1, a new certificate without a restart, and clients that do not speak it.
+//! API and console over TLS: both TLS versions, HTTP/2 and HTTP/1.1, a new certificate without a restart, and clients that do not speak TLS.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -27,13 +27,13 @@ use crate::broker::TestBroker;
 use crate::machines::Machine;
 use crate::rig::{Backend, Rig, settings};
 
-/// An authority that nobody but the test's clients trusts.
+/// An authority that only the test's clients trust.
 fn authority() -> Authority {
     let now = fdn_service::now();
     Authority::create(now, Timestamp(now.get() + 86_400_000)).expect("an authority")
 }
 
-/// Puts a new key and a certificate for `address` into files.
+/// Writes a new key and a certificate for `address` to files.
 fn issue(authority: &Authority, folder: &Path, file: &str, address: &str) -> CertificateFiles {
     let now = fdn_service::now();
     let key = NodeKey::fresh().expect("a key");
@@ -54,7 +54,7 @@ fn issue(authority: &Authority, folder: &Path, file: &str, address: &str) -> Cer
     files
 }
 
-/// A client that trusts `authority` alone. Each of its requests has a handshake of its own.
+/// A client that trusts only `authority`, with a handshake for each request.
 fn client(
     authority: &Authority,
     versions: &[&'static SupportedProtocolVersion],
@@ -106,7 +106,7 @@ impl Case {
         issue(&self.authority, self.folder().path(), "api", address);
     }
 
-    /// What a new client's handshake and request come to.
+    /// The result of a new client's handshake and request: the HTTP version.
     async fn ask(&self, client: &Client) -> Result<Version, reqwest::Error> {
         let request = client.get(self.rig.url("/v1/network"));
         let answer = request.bearer_auth(&self.rig.token).send().await?;
@@ -158,7 +158,7 @@ async fn a_session_over_tls_is_for_tls_alone_also_on_ones_own_machine() {
         let answer = own.send().await.expect("an answer");
         assert_eq!(answer.status(), StatusCode::OK);
     }
-    // Without TLS on one's own machine a browser would not keep such a cookie.
+    // Over plain HTTP on the same machine, browsers would refuse such a cookie.
     let plain = Rig::start().await;
     let login = plain.anonymous(Method::POST, "/v1/session");
     let body = serde_json::json!({ "user": "admin", "password": plain.password });
@@ -177,7 +177,7 @@ async fn browsers_are_told_to_stay_with_tls_where_it_is_spoken() {
         let case = case.await;
         for protocols in [&["h2"][..], &["http/1.1"][..]] {
             let browser = client(&case.authority, ALL_VERSIONS, protocols);
-            // The console, an answer of the API, a refusal, and what is nowhere.
+            // The console, an API response, a refusal, and an unknown path.
             for (path, status) in [
                 ("/", 200),
                 ("/healthz", 200),
@@ -193,7 +193,7 @@ async fn browsers_are_told_to_stay_with_tls_where_it_is_spoken() {
             }
         }
     }
-    // A browser must not believe it without TLS, and a proxy in front says what holds there (RFC 6797, 7.2).
+    // Browsers must not accept the header without TLS, and a proxy in front sets its own (RFC 6797, 7.2).
     let plain = Rig::start().await;
     let answer = plain.anonymous(Method::GET, "/healthz").send().await;
     let answer = answer.expect("an answer");
@@ -204,7 +204,7 @@ async fn browsers_are_told_to_stay_with_tls_where_it_is_spoken() {
 async fn a_new_certificate_counts_without_a_restart() {
     let case = Case::start(|_| {}).await;
     case.meets().await.expect("an answer");
-    // Of an address that is not the controller's: the client must refuse it.
+    // A certificate for an address that is not the controller's: the client must refuse it.
     case.reissue("192.0.2.1");
     wait::until("the new certificate to be shown", async || {
         match case.meets().await {
@@ -250,7 +250,7 @@ async fn who_does_not_speak_tls_is_closed_and_harms_nobody() {
             .expect("written");
         for stream in [&mut silent, &mut plain] {
             let mut answer = Vec::new();
-            // Reset or closed, after an alert at most, and not left waiting.
+            // The connection is reset or closed, after an alert at most, and not kept open.
             let ended = stream.read_to_end(&mut answer);
             let waits = |error: std::io::Error| {
                 matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
@@ -309,7 +309,7 @@ async fn a_machine_joins_by_the_authority_that_its_token_names() {
     assert!(matches!(refused, Err(JoinError::Impostor { .. })));
     let known = controller(&token).expect("a controller");
     known.enrol(&request).await.expect("let in");
-    // Whoever shows the whole line is let in as well.
+    // A machine that presents the whole token is admitted as well.
     let request = Machine::new().request("n-2", &made);
     let answer = rig.enrol(&request).send().await.expect("an answer");
     assert_eq!(answer.status(), StatusCode::OK);

@@ -1,4 +1,4 @@
-//! Calls to try an app with: by one of the network's own gateways, and nowhere else.
+//! Trial calls to apps: through one of the network's own gateways, and nothing else.
 
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use fdn_core::message::NodeStatus;
@@ -12,7 +12,7 @@ use crate::rig::{Backend, Rig, node_at, on_both};
 
 on_both!(an_app_is_tried_by_a_gateway);
 
-/// A gateway, played: it says what it got.
+/// A fake gateway that answers with the request.
 async fn echo(request: HttpRequest, body: web::Bytes) -> HttpResponse {
     let text = |name: &str| {
         let value = request.headers().get(name);

@@ -1,4 +1,4 @@
-//! Text records through the API on both databases: whose names may be set, by whom, how many, and what DNS servers are told.
+//! TXT records through the API on both databases: which names may be set, by whom, how many, and what DNS servers are told.
 
 use std::collections::BTreeMap;
 
@@ -31,11 +31,11 @@ async fn rig(backend: Backend) -> Rig {
         settings.records.values_per_name = 3;
         settings.records.names_per_tenant = 2;
         settings.records.names_of_network = 1;
-        // The loop of the controller itself does not look: the tests do, at times of their own.
+        // The controller's own loop does not run: the tests call it, at times of their choice.
         settings.records.interval = DurationMs::from_secs(86_400);
     })
     .await;
-    // Before the app: nodes that come later are a reason to plan it anew, at any time.
+    // Before the app: nodes that come later would make the planner plan it again at any time.
     rig.two_regions().await;
     rig.deploy("hello", components::hello("hi")).await;
     rig
@@ -67,7 +67,7 @@ async fn removed(rig: &Rig, query: &str) -> StatusCode {
     request.send().await.expect("an answer").status()
 }
 
-/// What DNS servers are told, and at which revision.
+/// The records that DNS servers are told, and the revision.
 async fn told(rig: &Rig) -> (u64, BTreeMap<String, TxtRecords>) {
     let snapshot: DnsSnapshot = rig.dns_snapshot().await;
     let told = snapshot.txt.expect("this controller knows of text records");
@@ -82,7 +82,7 @@ async fn names(rig: &Rig) -> Vec<String> {
     told(rig).await.1.into_keys().collect()
 }
 
-/// What of text records stands in the audit log, the newest first.
+/// The audited actions on TXT records, newest first.
 async fn actions(rig: &Rig) -> Vec<String> {
     let log: Vec<Value> = rig.get("/v1/audit?limit=1000").await;
     let actions = log.iter().filter_map(|entry| entry["action"].as_str());
@@ -106,7 +106,7 @@ async fn values_come_and_go_one_by_one_or_all_at_once(backend: Backend) {
         Some("hello")
     );
     assert_eq!((set.updated_by.as_str(), set.expires_at), ("admin", None));
-    // The same again changes nothing; a second value stands beside the first.
+    // The same request again changes nothing; a second value is added to the first.
     let again: TxtInfo = rig
         .json(put(&rig, NAME, json!({ "values": ["one"] })))
         .await;
@@ -210,7 +210,7 @@ async fn rights_decide_which_names(backend: Backend) {
     for (token, name, expected) in [
         (&people.viewer, NAME, &forbidden),
         (&people.outsider, NAME, &not_theirs),
-        // Another tenant's app, and none at all, are refused alike; nothing that clients are sent to is an app's owner's.
+        // Another tenant's app and a missing one are refused alike; names that clients are sent to are not the app owner's to set.
         (&people.outsider, "hello.fn.test", &not_theirs),
         (&people.developer, "_a.absent.fn.test", &not_theirs),
         (&people.developer, "_a.fn.test", &not_theirs),
@@ -230,7 +230,7 @@ async fn rights_decide_which_names(backend: Backend) {
         assert_eq!(info.app.is_some(), name.contains("hello"));
     }
     assert_eq!(names(&rig).await.len(), 3);
-    // What is the network's own is no member's to remove, or to see in the list.
+    // Members can neither remove the network's own records nor see them in the list.
     let remove = |token: &str, name: &str| {
         rig.anonymous(Method::DELETE, &path(name))
             .bearer_auth(token)
@@ -250,7 +250,7 @@ async fn rights_decide_which_names(backend: Backend) {
         let rows: Vec<TxtInfo> = rig.json(request).await;
         assert_eq!(rows.len(), count);
     }
-    // A tool gets this one right and nothing else.
+    // A token can have this one right and no other.
     let tool = api_token(&rig, &people.developer, &[Right::ManageRecords]).await;
     let gone = remove(&tool, NAME).send().await.expect("an answer");
     assert_eq!(gone.status(), 204);
@@ -258,7 +258,7 @@ async fn rights_decide_which_names(backend: Backend) {
         .anonymous(Method::DELETE, "/v1/apps/hello")
         .bearer_auth(&tool);
     assert_eq!(refused(&rig, deploy).await, forbidden);
-    // An app that comes later has its name for itself; what was set there can still be taken away.
+    // An app created later owns its name; records set there before can still be removed.
     let _: TxtInfo = rig.json(by(&people.operator, "fn.test")).await;
     let gone = remove(&people.operator, "fn.test").send().await;
     assert_eq!(gone.expect("an answer").status(), 204);
@@ -290,7 +290,7 @@ async fn there_are_only_so_many(backend: Backend) {
         refused(&rig, put(&rig, "_c.hello.fn.test", one.clone())).await,
         full
     );
-    // The network's own names are counted apart, and a name that is there is no further one.
+    // The network's own names are counted separately, and a name that has records does not count again.
     let _: TxtInfo = rig.json(put(&rig, "fn.test", one.clone())).await;
     assert_eq!(
         refused(&rig, put(&rig, "_a.fn.test", one.clone())).await,
@@ -317,7 +317,7 @@ async fn records_go_when_their_time_is_over_and_with_their_app(backend: Backend)
     let end = set.expires_at.expect("an end");
     assert!(end.get() >= before.get() + 3_600_000);
     assert_eq!(told(&rig).await.1[NAME].expires_at, Some(end));
-    // A value that is added ends nothing sooner, and may let all live longer.
+    // An added value never shortens the lifetime of the records, and may extend it.
     let sooner = json!({ "value": "two", "expires_in": "10s" });
     let info: TxtInfo = rig.json(post(&rig, NAME, sooner)).await;
     assert_eq!(info.expires_at, Some(end));
@@ -387,7 +387,7 @@ async fn the_answers_of_an_app_live_for_a_time_of_its_own(backend: Backend) {
         .await;
     assert_eq!(lookup["ttl_s"], 90);
 
-    // A new version of the app leaves it as it is.
+    // A new version of the app does not change it.
     rig.deploy("hello", components::hello("again")).await;
     assert_eq!(told().await.0, 90);
     let back: AppDns = rig.json(put(Value::Null)).await;

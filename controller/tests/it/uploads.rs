@@ -1,4 +1,4 @@
-//! Every bad input of an upload: its code, its text, and that nothing is stored.
+//! Every kind of bad upload: its error code, its text, and that nothing is stored.
 
 use fdn_core::api::AppSummary;
 use fdn_core::{ByteSize, ErrorCode, Problem};
@@ -19,7 +19,7 @@ on_both!(
     parts_that_are_wrong_are_named,
 );
 
-/// Nothing of a refused upload is left: no app, no version, no artifact, no temporary file.
+/// Checks that a refused upload left nothing: no app, version, artifact or temporary file.
 async fn nothing_is_stored(rig: &Rig, what: &str) {
     let apps: Vec<AppSummary> = rig.get("/v1/apps").await;
     assert_eq!(apps, [], "{what}");
@@ -36,7 +36,7 @@ async fn nothing_is_stored(rig: &Rig, what: &str) {
     for table in ["functions", "versions", "apps", "outbox"] {
         let sql = sqlx::AssertSqlSafe(format!("SELECT COUNT(*) FROM {table} WHERE 1 = 1"));
         let rows: i64 = match table {
-            // The network itself is told, apps are not.
+            // There are messages about the network itself, but none about apps.
             "outbox" => {
                 sqlx::query_scalar("SELECT COUNT(*) FROM outbox WHERE topic <> 'network'")
                     .fetch_one(&mut *connection)
@@ -156,7 +156,7 @@ async fn a_large_component_is_refused_and_the_client_reads_why(backend: Backend)
         settings.uploads.limit = ByteSize::from_bytes(100 << 10)
     })
     .await;
-    // Much more than any socket buffer holds, so that the answer has to reach a client that is still sending.
+    // Much more than any socket buffer holds, so that the response has to reach a client that is still sending.
     let problem = refused(&rig, "8 MiB", vec![0; 8 << 20], None).await;
     assert_eq!((problem.code.as_str(), problem.status), ("FDN-1007", 413));
     assert_eq!(problem.step.as_deref(), Some("size"));
@@ -183,7 +183,7 @@ async fn an_image_has_a_limit_of_its_own(backend: Backend) {
         "{}",
         problem.detail
     );
-    // Larger than a component may be; refused for what it is.
+    // Larger than a component may be; it is refused because it is not an image.
     let problem = refused(&rig, "no image", vec![b'x'; 10 << 10], manifest).await;
     assert_eq!((problem.code.as_str(), problem.status), ("FDN-1020", 422));
     assert_eq!(problem.step.as_deref(), Some("format"));
@@ -289,7 +289,7 @@ async fn parts_that_are_wrong_are_named(backend: Backend) {
 async fn an_artifact_store_that_cannot_be_written_is_counted() {
     let rig = Rig::start().await;
     let local = &rig.settings.artifacts.local;
-    // Whoever runs the tests may write where rights say no.
+    // File permissions would not do: they do not bind the user that runs the tests.
     std::fs::remove_dir_all(local).expect("taken away");
     std::fs::write(local, "no folder").expect("written");
     let upload = || rig.upload("hello", components::hello("x"), None, None);

@@ -1,4 +1,4 @@
-//! What nodes report of calls: counted once, on both databases, and over HTTP.
+//! Usage reports of nodes: counted once, on both databases, and over HTTP.
 
 use fdn_controller::store::billing::sums::sums_check;
 use fdn_controller::store::usage::{usage_store, usage_trim};
@@ -47,7 +47,7 @@ fn batch(n: u128, records: Vec<UsageRecord>) -> UsageBatch {
     }
 }
 
-/// Records that are kept, by their numbers: how they ended and how long they took.
+/// The stored records, by number: outcome and duration.
 async fn kept(c: &mut sqlx::AnyConnection) -> Vec<(u128, String, i64)> {
     let rows: Vec<(String, String, i64)> = sqlx::query_as(
         "SELECT invocation, outcome, duration_us FROM usage_records ORDER BY invocation",
@@ -61,7 +61,7 @@ async fn kept(c: &mut sqlx::AnyConnection) -> Vec<(u128, String, i64)> {
         .collect()
 }
 
-/// A batch of sums, as a node makes it of these records.
+/// A batch of sums, as a node makes it from these records.
 pub(crate) fn sums(n: u128, node: &str, records: &[CallRecord]) -> UsageSums {
     UsageSums {
         batch: BatchId::from_uuid(Uuid::from_u128(n)),
@@ -71,7 +71,7 @@ pub(crate) fn sums(n: u128, node: &str, records: &[CallRecord]) -> UsageSums {
     }
 }
 
-/// A record as a node writes it, in the place of an earlier one of the same call.
+/// A record as a node writes it, replacing an earlier note on the same call if `noted`.
 pub(crate) fn call(used: UsageRecord, noted: Option<Noted>) -> CallRecord {
     CallRecord {
         used,
@@ -101,7 +101,7 @@ fn record_of(app: &str) -> UsageRecord {
     }
 }
 
-/// Takes in what a node hands over.
+/// Adds a node's batch.
 pub(crate) async fn add(rig: &Rig, sums: &UsageSums) -> UsageReceipt {
     let bytes = serde_json::to_vec(sums).expect("JSON");
     let added = fdn_controller::app::usage::add(rig.controller.state(), &bytes);
@@ -135,7 +135,7 @@ async fn sums_are_counted_once_whole_or_not_at_all(backend: Backend) {
     transaction.rollback().await.expect("undone");
     let c = &mut *store.read().await.expect("connected");
     assert_eq!(counted(c).await, (0, 0));
-    // The end of the first call overtakes what was noted while it ran.
+    // The end of the first call arrives before the note on it while it ran.
     for (batch, duplicate, after) in [
         (&second, false, (0, 896)),
         (&second, true, (0, 896)),
@@ -152,7 +152,7 @@ async fn sums_are_counted_once_whole_or_not_at_all(backend: Backend) {
         assert_eq!(counted(c).await, after);
     }
     assert_eq!(kept(c).await, [], "no call is a row");
-    // What was a batch of records once is the same batch as sums, whichever came first.
+    // A batch of records and a batch of sums with the same id are the same batch, whichever came first.
     let as_records = batch(1, vec![record(2, UsageOutcome::Ok)]);
     let receipt = usage_store(c, &as_records, Timestamp(9)).await;
     assert!(receipt.expect("known").duplicate);
@@ -177,7 +177,7 @@ async fn the_newest_batch_of_a_node_is_never_forgotten(backend: Backend) {
         let again = usage_add(c, &batch, Timestamp(1000)).await.expect("known");
         assert!(again.duplicate);
     }
-    // One that another controller took, whose clock is behind.
+    // A batch received by another controller, whose clock is slow.
     usage_add(c, &of(4, "eu-1"), Timestamp(2))
         .await
         .expect("added");
@@ -211,7 +211,7 @@ async fn a_batch_of_records_is_counted_once(backend: Backend) {
             duplicate: true
         }
     );
-    // Even under another id: an invocation is billed once.
+    // An invocation is billed once, even if it comes in another batch.
     let other = batch(2, vec![ok(2), ok(3)]);
     let stored = usage_store(c, &other, Timestamp(7)).await.expect("stored");
     assert_eq!(stored.stored, 1);
@@ -235,7 +235,7 @@ async fn what_was_noted_while_a_call_ran_gives_way(backend: Backend) {
         .await
         .expect("stored");
     assert_eq!(kept(c).await, is("function_error", 900));
-    // Late, or both in one batch: what came of the call stays.
+    // Late, or both in one batch: the record of the end stays.
     usage_store(c, &batch(3, vec![running.clone()]), Timestamp(3))
         .await
         .expect("stored");

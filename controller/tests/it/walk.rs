@@ -1,7 +1,7 @@
-//! A walk over the API document: every operation, asked by everybody, lets in whoever has its right and nobody else.
+//! A walk over the API document: every operation is called by everybody; those with its right are admitted, and nobody else.
 //!
-//! A request whose `if-match` makes no sense is refused with FDN-2005 after the caller was let in and before anything is done, so the walk
-//! sees who is let in without changing anything.
+//! A request with an invalid `if-match` is refused with FDN-2005 after the caller was authorized and before anything is done, so the walk
+//! finds out who is authorized without changing anything.
 
 use std::collections::BTreeSet;
 
@@ -27,19 +27,19 @@ on_both!(
     the_networks_token_opens_nothing,
 );
 
-/// An operation of the document.
+/// An operation of the API document.
 pub(crate) struct Operation {
     pub(crate) method: Method,
-    /// With its parameters in braces.
+    /// The path, with its parameters in braces.
     pub(crate) path: String,
-    /// The kind of credentials; none if it is open to everybody.
+    /// The security scheme; `None` if it is open to everybody.
     scheme: Option<String>,
     right: Option<Right>,
-    /// Whether it compares the tag that a caller sends.
+    /// Whether it accepts `if-match`.
     pub(crate) compares: bool,
 }
 
-/// All of them.
+/// All operations.
 pub(crate) fn operations() -> Vec<Operation> {
     let document: Value =
         serde_json::from_str(&openapi_json().expect("the document")).expect("JSON");
@@ -63,7 +63,7 @@ pub(crate) fn operations() -> Vec<Operation> {
 }
 
 impl Operation {
-    /// The path, about things of the tenant `default`, one of whose jobs is `job`.
+    /// The path with its parameters filled in, for things of the tenant `default`, whose job is `job`.
     pub(crate) fn filled(&self, job: &str) -> String {
         let zeros = "0".repeat(32);
         let path = self
@@ -91,7 +91,7 @@ impl Operation {
         path
     }
 
-    /// Whether the path says which tenant it is about.
+    /// Whether the path determines the tenant.
     fn names_tenant(&self) -> bool {
         ["{app}", "{tenant}", "{job}"]
             .iter()
@@ -108,12 +108,12 @@ impl Operation {
     }
 }
 
-/// A job that is nobody's.
+/// The id of a job that does not exist.
 fn no_job() -> String {
     format!("job_{}", "0".repeat(32))
 }
 
-/// An app of the tenant `default`, and a job of it that waits, since there is no cluster.
+/// Creates an app of the tenant `default` with a job, which waits, since there is no cluster.
 async fn job(rig: &Rig) -> String {
     rig.deploy("hello", components::hello("hello")).await;
     let submit = rig.request(Method::POST, "/v1/apps/hello/jobs").body("x");
@@ -121,7 +121,7 @@ async fn job(rig: &Rig) -> String {
     receipt.id.to_string()
 }
 
-/// How a request was answered: the status and the code.
+/// The status and the error code of a request.
 async fn answered(rig: &Rig, request: RequestBuilder) -> (StatusCode, String) {
     let (status, problem) = rig.refused(request.header("if-match", "nonsense")).await;
     (status, problem.code.to_string())
@@ -139,7 +139,7 @@ fn every_operation_says_its_right() {
     let mut open = Vec::new();
     for operation in &all {
         match operation.scheme.as_deref() {
-            // Whoever logs in, was invited, joins or renews brings what shows who they are in the body; how one logs in is told to everybody.
+            // Callers who log in, accept an invitation, join or renew identify themselves in the body; how to log in is told to everybody.
             None => {
                 assert_eq!(operation.right, None, "{}", operation.name());
                 open.push(operation.name());
@@ -174,7 +174,7 @@ async fn strangers_are_refused(backend: Backend) {
             request().bearer_auth(format!("fdn_{}_{}", "0".repeat(32), "0".repeat(64))),
             request().basic_auth("admin", Some(&rig.password)),
             request().header("cookie", format!("fdn-session={}", "0".repeat(64))),
-            // A session of the command line is no cookie.
+            // The token of a command-line session is not accepted as a cookie.
             request().header("cookie", format!("fdn-session={}", rig.token)),
         ] {
             let answer = stranger.send().await.expect("an answer");
@@ -216,7 +216,7 @@ async fn members_are_let_in_by_their_roles(backend: Backend) {
                 .bearer_auth(token);
             let expected = match (role.has(right), right) {
                 (true, _) => LET_IN,
-                // An operator is no member: of a tenant's things there is nothing to be seen.
+                // An operator is not a member: things of a tenant are hidden.
                 (false, Right::Look) if operation.names_tenant() => HIDDEN,
                 (false, Right::Look) => LET_IN,
                 (false, _) => REFUSED,
@@ -251,7 +251,7 @@ async fn another_tenants_owner_sees_nothing(backend: Backend) {
             .anonymous(operation.method.clone(), &path)
             .bearer_auth(&people.outsider);
         let expected = match (operation.method.as_str(), operation.path.as_str()) {
-            // Names are unique in the network: whoever wants this one must be told.
+            // Names are unique in the network, so the caller must be told that it is taken.
             ("POST", "/v1/apps/{app}/versions") | ("PUT", "/v1/apps/{app}/workflow") => NAME_TAKEN,
             _ => HIDDEN,
         };
@@ -261,12 +261,12 @@ async fn another_tenants_owner_sees_nothing(backend: Backend) {
     assert!(seen >= 12, "{seen}");
 }
 
-/// What somebody may do is decided where the thing is: rights in a tenant of one's own open nothing in another.
+/// Rights are checked in the tenant of the thing: rights in another tenant give no access.
 async fn a_role_elsewhere_opens_nothing_here(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
     let job = job(&rig).await;
     let people = people(&rig).await;
-    // The owner of another tenant, who only looks here.
+    // The owner of another tenant, who is a viewer here.
     member(&rig, "default", "outsider", "viewer").await;
     let mut refused = BTreeSet::new();
     for operation in operations().iter().filter(|o| o.scheme.is_some()) {
@@ -298,7 +298,7 @@ async fn a_role_elsewhere_opens_nothing_here(backend: Backend) {
     assert!(!info.state.is_final(), "nothing was done: {info:?}");
 }
 
-/// An operation that compares no tags refuses to be told one, so that nobody believes that it was looked at.
+/// An operation that compares no tags refuses `if-match`, so that nobody believes that it was checked.
 async fn a_tag_that_nothing_compares_is_refused(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
     let job = job(&rig).await;
@@ -327,7 +327,7 @@ async fn a_tag_that_nothing_compares_is_refused(backend: Backend) {
     assert!(seen >= 50, "{seen}");
 }
 
-/// What is hidden is answered exactly as what does not exist.
+/// The response for something hidden is exactly that for something missing.
 async fn hidden_is_as_absent(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
     let job = job(&rig).await;
@@ -379,7 +379,7 @@ async fn api_tokens_do_what_their_scopes_say(backend: Backend) {
                 (status, code)
             };
             let name = operation.name();
-            // Every token may see what every user may.
+            // Every token may read what every user may.
             let expected = match right {
                 Right::LookNetwork => LET_IN,
                 _ => REFUSED,
@@ -394,7 +394,7 @@ async fn api_tokens_do_what_their_scopes_say(backend: Backend) {
     }
 }
 
-/// Machines have certificates, and a listener of their own: the network's token opens nothing here.
+/// Machines have certificates and a listener of their own: the network's token gives no access here.
 async fn the_networks_token_opens_nothing(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
     let job = no_job();

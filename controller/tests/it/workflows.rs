@@ -1,4 +1,4 @@
-//! Workflows over the API: judged, deployed, shown, rolled back, deleted; what nodes are told of them; and what plans learn from runs.
+//! Workflows over the API: validated, deployed, shown, rolled back, deleted; what nodes are told of them; and what the planner learns from runs.
 
 use fdn_core::api::{AppDetail, AppSummary, AppsSnapshot, Explanation, WorkflowDetail};
 use fdn_core::fleet::FleetDesired;
@@ -62,7 +62,7 @@ async fn a_workflow_is_deployed_shown_and_rolled_back(backend: Backend) {
     assert_eq!((again.version.get(), again.unchanged), (1, true));
     assert_eq!(again.revision, first.revision);
 
-    // A list of apps tells which of them are workflows, and what those run.
+    // The list of apps shows which are workflows, and the functions of these.
     let listed: Vec<AppSummary> = rig.get("/v1/apps").await;
     let flow = listed.iter().find(|app| app.app.as_str() == "flow");
     let stages = first.definition.workflow.stages().iter();
@@ -72,7 +72,7 @@ async fn a_workflow_is_deployed_shown_and_rolled_back(backend: Backend) {
     let plain = listed.iter().filter(|app| app.app.as_str() != "flow");
     assert!(plain.clone().count() == 2 && plain.clone().all(|app| app.functions.is_empty()));
 
-    // `current` was looked up when the workflow was deployed: a new version of a function changes nothing.
+    // `current` was resolved when the workflow was deployed: a new version of a function changes nothing.
     rig.deploy("two", components::hello("two, better")).await;
     let shown: WorkflowDetail = rig.get("/v1/apps/flow/workflow").await;
     assert_eq!(shown.definition, first.definition);
@@ -150,7 +150,7 @@ async fn what_cannot_run_is_refused_and_nothing_is_stored(backend: Backend) {
         .await;
     assert_eq!(status, StatusCode::NOT_FOUND);
 
-    // A function and a workflow do not become each other.
+    // A function cannot become a workflow, nor the reverse.
     let (status, _) = rig.refused(put(&rig, "one", DIAMOND, false)).await;
     assert_eq!(status, StatusCode::CONFLICT);
     let upload = rig.upload("flow", components::hello("x"), None, None);
@@ -203,7 +203,7 @@ async fn nodes_are_told_how_stages_run_and_where_others_listen(backend: Backend)
     .await;
 }
 
-/// What a node measured of a stage.
+/// What a node measured for a stage.
 fn observed(stage: &str, took: f64, output: ByteSize) -> StageObserved {
     StageObserved {
         stage: stage.parse().expect("stage"),
@@ -215,7 +215,7 @@ fn observed(stage: &str, took: f64, output: ByteSize) -> StageObserved {
     }
 }
 
-/// What a node tells of an app whose stages it ran.
+/// A node's report on an app whose stages it ran.
 fn ran(flow: &WorkflowDetail, stages: Vec<StageObserved>) -> AppObserved {
     AppObserved {
         app: flow.app.clone(),
@@ -235,14 +235,14 @@ fn ran(flow: &WorkflowDetail, stages: Vec<StageObserved>) -> AppObserved {
     }
 }
 
-/// A stage of much work goes to the fast cluster across the ocean while what it is handed is small, and stays where that is made once it is
-/// known to be large: 2 s of work against 0.5 s there, but 5 s to bring 500 MB at 100 MB/s.
+/// A stage with much work runs in the fast cluster across the ocean while its input is small, and where its input is made once that is known to be
+/// large: 2 s of work against 0.5 s there, but 5 s to transfer 500 MB at 100 MB/s.
 async fn learned_sizes_move_a_stage(backend: Backend) {
     let rig = rig(backend).await;
     let chain = "stages:\n  - { name: in, function: one }\n  - { name: heavy, function: two, needs: [in] }\n";
     let flow: WorkflowDetail = rig.json(put(&rig, "flow", chain, false)).await;
     let [eu, us] = two_regions();
-    // It is ready there too, and has not run.
+    // It is ready there too, but has not run.
     let ready = AppObserved {
         invocations: 0,
         ..ran(&flow, Vec::new())

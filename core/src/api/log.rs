@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use crate::id::{AppName, FunctionName, InstanceId, NodeId, StageName, VersionNumber};
 use crate::unit::Timestamp;
 
-/// Where a log line comes from.
+/// The origin of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogStream {
@@ -14,32 +14,32 @@ pub enum LogStream {
     Stdout,
     /// The function's standard error.
     Stderr,
-    /// The node: why a call ended badly.
+    /// Written by the node, for example why a call failed.
     System,
 }
 
 /// One line of a function's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LogLine {
-    /// When it was captured.
+    /// When the node captured the line.
     pub at: Timestamp,
-    /// The app.
+    /// The app's name.
     pub app: AppName,
-    /// The function.
+    /// The function's name.
     pub function: FunctionName,
-    /// The version.
+    /// The function's version.
     pub version: VersionNumber,
-    /// The node.
+    /// The node on which it was written.
     pub node: NodeId,
-    /// The instance that wrote it.
+    /// The id of the instance that wrote it.
     pub instance: InstanceId,
-    /// The call's request id.
+    /// The request id of the call during which it was written.
     pub request: String,
-    /// The stage of the workflow that it ran for.
+    /// The stage of the workflow for which the function ran; absent for a plain function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<StageName>,
-    /// Which stream.
+    /// The origin of the line.
     pub stream: LogStream,
-    /// The text, without the newline.
+    /// The text of the line, without the newline.
     pub text: String,
 }

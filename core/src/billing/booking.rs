@@ -47,7 +47,7 @@ pub struct Account {
 /// The key of a sum.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Slot {
-    /// Who pays, and for what.
+    /// The account to which the usage belongs.
     pub account: Account,
     /// The month on whose statement it appears.
     pub period: Month,

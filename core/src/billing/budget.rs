@@ -12,16 +12,16 @@ use crate::unit::Timestamp;
 /// The most thresholds of a budget.
 const THRESHOLDS_MAX: usize = 10;
 
-/// A budget as people set it.
+/// A request to set a budget.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetBudget {
-    /// What a month may cost, as a decimal number such as `100` or `99.50`.
+    /// The monthly limit in the network's currency, as a positive decimal number with at most six decimals, such as `100` or `99.50`.
     pub limit: String,
-    /// Percent of the limit at which an alert is given; 50, 80 and 100 if absent.
+    /// From 1 to 10 percentages of the limit, each from 1 to 1000, at which an alert is given; 50, 80 and 100 if absent.
     #[serde(default = "default_thresholds")]
     pub thresholds: BTreeSet<u16>,
-    /// Who is told of alerts by a signed request; nobody if absent.
+    /// The URL to which alerts are sent by signed requests; absent for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<String>,
 }
@@ -30,27 +30,27 @@ fn default_thresholds() -> BTreeSet<u16> {
     BTreeSet::from([50, 80, 100])
 }
 
-/// A budget.
+/// A budget: a monthly limit, and the shares of it at which alerts are given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Budget {
-    /// Its name.
+    /// The budget's name.
     pub name: BudgetName,
-    /// What a month may cost.
+    /// The monthly limit.
     pub limit: Money,
-    /// Percent of the limit at which an alert is given.
+    /// The percentages of the limit at which an alert is given.
     pub thresholds: BTreeSet<u16>,
-    /// Who is told of alerts by a signed request; nobody if absent.
+    /// The URL to which alerts are sent by signed requests; absent for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<String>,
 }
 
-/// A budget as it was set, and what only whoever sets it is told.
+/// The answer to a request that sets a budget: the budget, and the secret of its webhook.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BudgetSet {
     /// The budget.
     #[serde(flatten)]
     pub budget: Budget,
-    /// The key of the signature of what the webhook gets, the same for all budgets of the tenant; only where a webhook was named.
+    /// The key with which webhook requests are signed, the same for all budgets of the tenant; absent if the budget has no webhook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook_secret: Option<String>,
 }
@@ -107,20 +107,20 @@ impl Budget {
     }
 }
 
-/// A threshold of a budget that was reached. There is one for each threshold and month.
+/// An alert: spending reached a threshold of a budget. There is at most one per budget, threshold and month.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BudgetAlert {
-    /// The budget.
+    /// The budget's name.
     pub budget: BudgetName,
-    /// The month.
+    /// The month of the spending.
     pub month: Month,
-    /// Percent of the limit.
+    /// The threshold that was reached, in percent of the limit.
     pub threshold: u16,
-    /// What had been spent when it was noticed.
+    /// The spending when the alert was given.
     pub spent: Money,
-    /// The limit then.
+    /// The budget's limit at that time.
     pub limit: Money,
-    /// When it was noticed.
+    /// When the alert was given.
     pub at: Timestamp,
 }
 

@@ -14,7 +14,7 @@ const DAY_MS: u64 = 86_400_000;
 /// The last day of the year 9999, in days since 1970-01-01.
 const LAST_DAY: u32 = 2_932_896;
 
-/// A day in UTC, as days since 1970-01-01; written `2026-11-15`.
+/// A day in UTC, written as `2026-11-15`.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
@@ -102,7 +102,7 @@ impl FromStr for Day {
     }
 }
 
-/// A month in UTC; written `2026-11`.
+/// A month in UTC, written as `2026-11`.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]

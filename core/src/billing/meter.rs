@@ -11,10 +11,11 @@ use super::BillingError;
 use crate::error::ParseError;
 use crate::usage::{UsageRecord, UsageSum};
 
-/// The most that one record may claim of a meter, in smallest units: 64 GiB for two weeks. Beyond it a clock or a counter must be broken.
+/// The most that one record may claim of a meter, in smallest units: 64 GiB for two weeks. A larger value can only come from a broken clock
+/// or counter.
 const RECORD_MAX: u64 = 1 << 56;
 
-/// Something that is measured. Its name says the unit that prices are for.
+/// A metered quantity. Its name contains the unit that prices refer to.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
@@ -22,15 +23,15 @@ const RECORD_MAX: u64 = 1 << 56;
 pub enum Meter {
     /// The number of calls.
     Invocations,
-    /// Memory held for calls, integrated over time.
+    /// Memory held by calls, integrated over time, in GiB-seconds.
     GibSeconds,
-    /// CPU time.
+    /// CPU time, in seconds of one core.
     VcpuSeconds,
-    /// GPU memory held for calls, integrated over time.
+    /// GPU memory held by calls, integrated over time, in GiB-seconds.
     GpuGibSeconds,
-    /// Bytes of response bodies.
+    /// Sent response bodies, in GiB.
     EgressGib,
-    /// Bytes of stored artifacts, integrated over time.
+    /// Stored artifacts, integrated over time, in GiB-hours.
     StorageGibHours,
 }
 
@@ -117,7 +118,8 @@ impl FromStr for Meter {
     }
 }
 
-/// A number of smallest units. Corrections may be below zero. On the wire a text: a month of storage passes what JSON numbers hold.
+/// A quantity in a meter's smallest unit; negative for corrections. It is a decimal integer as text, because a month of storage exceeds
+/// what JSON numbers can hold.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
 )]

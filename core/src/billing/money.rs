@@ -12,7 +12,7 @@ use crate::error::ParseError;
 /// Micro-units in a unit.
 pub(super) const MICROS: i64 = 1_000_000;
 
-/// A currency by its three letters (ISO 4217).
+/// A currency, as its three capital letters (ISO 4217), such as `EUR`.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
@@ -59,10 +59,10 @@ impl From<Currency> for String {
     }
 }
 
-/// An amount of money in whole micro-units; credits are below zero.
+/// An amount of money; negative for credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Money {
-    /// Millionths of the currency's unit.
+    /// The amount in millionths of the currency's unit.
     pub micros: i64,
     /// The currency.
     pub currency: Currency,

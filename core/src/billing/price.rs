@@ -20,14 +20,14 @@ pub struct Price {
     per: u64,
 }
 
-/// A price as people write it: `{ price = "0.20", per = 1000000 }`.
+/// A price as it is written: `{ price = "0.20", per = 1000000 }`.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Price)]
 struct WrittenPrice {
-    /// A decimal number with at most six decimals. What costs less is written for more units.
+    /// The amount, as a decimal number up to 1000000 with at most six decimals. For a lower price, increase `per`.
     price: String,
-    /// For how many of the meter's units; 1 if absent.
+    /// The number of the meter's units that the amount is for; 1 if absent.
     #[serde(default = "one")]
     #[schema(minimum = 1)]
     per: u64,
@@ -87,23 +87,24 @@ impl Price {
     }
 }
 
-/// What everything costs for some time. Days are in UTC; the first is included, the last one is not.
+/// A price list: the prices of all meters for a period. Days are in UTC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PriceList {
-    /// Its name, for ever.
+    /// The name of the price list, which never changes.
     pub name: PriceListName,
     /// The currency of all its prices.
     pub currency: Currency,
-    /// The first day on which it is valid.
+    /// The first day on which the list is valid.
     pub from: Day,
-    /// The day on which it is valid no more; without one, until another list takes its place.
+    /// The first day on which the list is no longer valid; absent if it is valid until another list follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<Day>,
-    /// A price for each meter. What has none costs nothing.
+    /// By meter: the price. Usage of a meter without a price is free.
     #[schema(value_type = BTreeMap<Meter, WrittenPrice>)]
     pub prices: BTreeMap<Meter, Price>,
-    /// Units of each meter that a tenant has free in a month. The month's first valid list counts for all of it.
+    /// By meter: the number of units that each tenant has free per month. The first list that is valid in a month determines it for the
+    /// whole month.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub free: BTreeMap<Meter, u64>,
 }

@@ -21,13 +21,13 @@ pub struct Place {
 /// Usage with the same dimensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Used {
-    /// What was used, and where.
+    /// The app, function, region and cluster of the usage.
     pub place: Place,
     /// How much of each meter.
     pub quantities: Quantities,
 }
 
-/// What kind of line it is.
+/// The kind of a statement line.
 #[derive(
     Clone,
     Copy,
@@ -45,7 +45,7 @@ pub struct Used {
 pub enum Kind {
     /// Usage at its full price.
     Usage,
-    /// The credit for the free part of it, negative.
+    /// The credit for free usage; its quantity and amount are negative.
     FreeTier,
 }
 
@@ -54,9 +54,9 @@ pub enum Kind {
 pub struct Key {
     /// The month in which it was used.
     pub month: Month,
-    /// Usage, or what of it is free.
+    /// Whether the line is usage or the credit for free usage.
     pub kind: Kind,
-    /// What was used, and where.
+    /// The app, function, region and cluster of the usage.
     pub place: Place,
     /// The meter.
     pub meter: Meter,

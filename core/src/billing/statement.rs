@@ -17,11 +17,11 @@ use crate::unit::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StatementState {
-    /// Usage still arrives.
+    /// The month is not closed: usage is still accepted.
     Open,
-    /// No more usage is accepted; the statement is about to be issued.
+    /// The month is closed: no more usage is accepted, and the statement is about to be issued.
     Closed,
-    /// It was issued and never changes.
+    /// The statement was issued and never changes.
     Issued,
 }
 
@@ -29,38 +29,38 @@ pub enum StatementState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = StatementLine)]
 pub struct Line {
-    /// The month in which it was used: an earlier one than the statement's if the usage came after that month was closed.
+    /// The month of the usage; earlier than the statement's if the usage arrived after that month was closed.
     pub month: Month,
-    /// Usage, or what of it is free.
+    /// Whether the line is usage or the credit for free usage.
     pub kind: Kind,
-    /// The meter.
+    /// The meter that was charged.
     pub meter: Meter,
-    /// The app, unless the line is for none.
+    /// The app; absent if the line belongs to none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<AppName>,
-    /// The function.
+    /// The function; absent if the line belongs to none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<FunctionName>,
-    /// The region.
+    /// The region; absent if the line belongs to none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<RegionName>,
-    /// The cluster.
+    /// The cluster; absent if the line belongs to none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterId>,
-    /// The price list; absent if none was valid, and then the line costs nothing.
+    /// The price list; absent if none was valid, in which case the usage is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_list: Option<PriceListName>,
-    /// The first day with this price list.
+    /// The first day of the part of the month in which this price list was valid.
     pub from: Day,
-    /// The day after the last one.
+    /// The day after the last one of that part.
     pub to: Day,
-    /// How much, in the meter's smallest unit.
+    /// The quantity, in the meter's smallest unit.
     pub quantity: Quantity,
-    /// The smallest unit.
+    /// The name of the smallest unit, such as `MiB*us`.
     pub unit: String,
-    /// How much, in the unit that prices are for, cut to six decimals.
+    /// The quantity in the unit that prices refer to, as a decimal number truncated to six decimals.
     pub units: String,
-    /// What it costs.
+    /// The cost.
     pub amount: Money,
 }
 
@@ -88,35 +88,35 @@ impl Line {
     }
 }
 
-/// The lines of one meter, added.
+/// The total of a meter on a statement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MeterTotal {
     /// The meter.
     pub meter: Meter,
-    /// What was used, in smallest units; what is free is not taken off.
+    /// The usage in the meter's smallest unit; free units are not subtracted.
     pub quantity: Quantity,
-    /// The same in the unit that prices are for.
+    /// The same in the unit that prices refer to, as a decimal number truncated to six decimals.
     pub units: String,
-    /// What it costs, with what is free taken off.
+    /// The cost, with credits for free units subtracted.
     pub amount: Money,
 }
 
-/// A month of a tenant.
+/// The statement of a tenant for a month.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Statement {
-    /// Whose.
+    /// The tenant's id.
     pub tenant: TenantId,
     /// The month.
     pub month: Month,
-    /// How final it is.
+    /// How final the statement is.
     pub state: StatementState,
-    /// When it was issued, or what it is the state of.
+    /// When the statement was issued; if it is not issued yet, when it was computed.
     pub at: Timestamp,
     /// The sum of all lines.
     pub total: Money,
-    /// Sums by meter.
+    /// The total of each meter.
     pub meters: Vec<MeterTotal>,
-    /// How many lines there are.
+    /// The number of lines on all pages.
     pub line_count: u64,
     /// The lines of this page.
     pub lines: Vec<Line>,
@@ -174,28 +174,28 @@ impl Statement {
 pub struct StatementSummary {
     /// The month.
     pub month: Month,
-    /// How final it is.
+    /// How final the statement is.
     pub state: StatementState,
-    /// When it was issued, or what it is the state of.
+    /// When the statement was issued; if it is not issued yet, when it was computed.
     pub at: Timestamp,
     /// The sum of all lines.
     pub total: Money,
 }
 
-/// What a view of usage has a row for.
+/// The kind of thing by which usage is grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = UsageBy)]
 pub enum View {
-    /// An app.
+    /// By app.
     App,
-    /// A function.
+    /// By function.
     Function,
-    /// A region.
+    /// By region.
     Region,
-    /// A cluster.
+    /// By cluster.
     Cluster,
-    /// A day.
+    /// By day.
     Day,
 }
 
@@ -237,24 +237,24 @@ impl FromStr for View {
     }
 }
 
-/// Usage of one thing in a month.
+/// The usage of one app, function, region, cluster or day in a month.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UsageRow {
-    /// Which: a name or a date.
+    /// The name of the app, function, region or cluster, or the date.
     pub name: String,
-    /// How much of each meter, in its smallest unit; meters of which there was nothing are absent.
+    /// By meter: the quantity in the meter's smallest unit. Meters without usage are absent.
     #[schema(value_type = BTreeMap<Meter, Quantity>)]
     pub quantities: BTreeMap<Meter, Quantity>,
-    /// What it costs before anything is free.
+    /// The cost before free units are subtracted.
     pub cost: Money,
 }
 
-/// Usage of a month, by one kind of thing.
+/// The usage of a month, grouped. Stored artifacts are not included; they are on the statement only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UsageView {
-    /// The month in which it was used.
+    /// The month of the usage.
     pub month: Month,
-    /// What there is a row for.
+    /// The kind of thing by which usage is grouped.
     pub by: View,
     /// The rows of this page, by name.
     pub rows: Vec<UsageRow>,

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use crate::error::ParseError;
 use crate::unit::{ByteSize, MebiBytes};
 
-/// A share in hundredths, from 1 to 100.
+/// A percentage from 1 to 100.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
@@ -55,9 +55,9 @@ impl fmt::Display for Percent {
     }
 }
 
-/// A kind of GPU as people call it: `A100`, `H200`, `RTX 4090`, `A100-SXM4-80GB`.
+/// A GPU model as people call it: `A100`, `H200`, `RTX 4090`, `A100-SXM4-80GB`; 1 to 64 printable ASCII characters.
 ///
-/// It covers a device in whose name its words stand one after another, in any case: `A10` does not cover an A100.
+/// It matches devices whose name contains its words one after another, in any case: `A10` does not match an A100.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schema(value_type = String)]
@@ -129,19 +129,19 @@ const fn one() -> u32 {
     1
 }
 
-/// What one instance of a function asks for: as much of each of `count` devices.
+/// The GPU slices that one instance of a function requests: the same amount of each of `count` devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GpuRequest {
-    /// Memory of each device.
+    /// The memory requested of each device, at least `1MiB`.
     pub memory: ByteSize,
-    /// How many devices, all of one model.
+    /// The number of devices, all of one model; 1 if absent.
     #[serde(default = "one")]
     pub count: u32,
-    /// The share of each device's cores. Without it the instance runs on whatever the others leave.
+    /// The requested share of each device's cores, in percent. If absent, the instance uses whatever the others leave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<Percent>,
-    /// The kind of device; any if absent.
+    /// The required GPU model; absent for any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<GpuModel>,
 }

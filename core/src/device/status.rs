@@ -7,7 +7,7 @@ use crate::device::Percent;
 use crate::id::{AppName, DeviceId, InstanceId};
 use crate::unit::{MebiBytes, Timestamp};
 
-/// What a device is.
+/// The kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceKind {
@@ -15,7 +15,7 @@ pub enum DeviceKind {
     Gpu,
     /// A MIG instance of a GPU.
     Mig,
-    /// Simulated, for machines without a GPU.
+    /// A simulated device, on machines without a GPU.
     Simulated,
 }
 
@@ -31,17 +31,17 @@ impl DeviceKind {
     }
 }
 
-/// Whether slices of a device are given out.
+/// Whether a device is in service, that is, whether slices of it are allocated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum DeviceState {
-    /// They are.
+    /// Slices of the device are allocated.
     InService,
-    /// They are not, and why.
+    /// No slices of the device are allocated.
     OutOfService {
-        /// For people.
+        /// Why the device is out of service, in words.
         reason: String,
-        /// Since when.
+        /// Since when it is out of service.
         since: Timestamp,
     },
 }
@@ -54,40 +54,40 @@ impl DeviceState {
     }
 }
 
-/// What one instance holds of a device.
+/// The slice of a device that an instance holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SliceStatus {
-    /// The instance.
+    /// The instance's id.
     pub instance: InstanceId,
-    /// The app that it serves.
+    /// The app that the instance serves.
     pub app: AppName,
-    /// Memory bound.
+    /// The memory that the slice reserves, in MiB.
     pub memory_mib: MebiBytes,
-    /// Share of the cores, if it was asked for.
+    /// The share of the device's cores, in percent; absent if the function requests none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<Percent>,
 }
 
-/// A device and who holds what of it.
+/// A device of a node, and its allocated slices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeviceStatus {
-    /// The device.
+    /// The device's id, as given by its driver.
     pub id: DeviceId,
-    /// What it is.
+    /// The kind of the device.
     pub kind: DeviceKind,
-    /// What its driver calls it, such as `NVIDIA H200`.
+    /// The model as its driver reports it, such as `NVIDIA H200`.
     pub model: String,
-    /// The GPU that it is a part of, for MIG.
+    /// The GPU to which the device belongs; only for MIG instances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<DeviceId>,
-    /// What it has.
+    /// The memory of the device, in MiB.
     pub memory_mib: MebiBytes,
-    /// What of it is bound.
+    /// The allocated part of the memory, in MiB.
     pub bound_mib: MebiBytes,
-    /// Whether slices are given out.
+    /// Whether the device is in service.
     #[serde(flatten)]
     pub state: DeviceState,
-    /// Who holds what, by instance.
+    /// The allocated slices, by instance.
     #[serde(default)]
     pub slices: Vec<SliceStatus>,
 }

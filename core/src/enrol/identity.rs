@@ -56,7 +56,7 @@ impl From<NodeIdentity> for String {
     }
 }
 
-/// What a machine is in the network.
+/// The role of a machine in the network.
 #[derive(
     Clone,
     Copy,
@@ -121,9 +121,9 @@ impl FromStr for Role {
 /// The identity of a machine at the edge, from its certificate: `fdn://cluster/CLUSTER/node/NODE` or `fdn://cluster/CLUSTER/dns/SERVER`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Machine {
-    /// What it is.
+    /// The machine's role.
     pub role: Role,
-    /// The cluster that it stands in.
+    /// The cluster to which it belongs.
     pub cluster: ClusterId,
     /// The machine's name, unique among nodes and DNS servers.
     pub name: NodeId,

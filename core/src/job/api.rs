@@ -9,7 +9,7 @@ use super::state::{JobPriority, JobState};
 use crate::id::{AppName, ClusterId, JobId, ScheduleName};
 use crate::unit::{ByteSize, DurationMs, Timestamp};
 
-/// The longest path and query, in bytes, to which a job is sent.
+/// The most bytes of the path and query to which a job is sent.
 pub const TARGET_MAX: usize = 1024;
 /// The largest input of a schedule's jobs, in bytes.
 pub const SCHEDULE_BODY_MAX: usize = 16 << 10;
@@ -21,130 +21,130 @@ pub fn is_target(text: &str) -> bool {
     text.starts_with('/') && text.len() <= TARGET_MAX && text.bytes().all(plain)
 }
 
-/// A job was accepted: it will end in one of the final states, once.
+/// The receipt of an accepted job. The job will end in exactly one of the final states.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobReceipt {
-    /// The job.
+    /// The job's id.
     pub id: JobId,
-    /// The app.
+    /// The app that is called.
     pub app: AppName,
-    /// Where it stands.
+    /// The state of the job.
     pub state: JobState,
-    /// The key of the signature of what the webhook gets, the same for all jobs of the app; only where a webhook was named.
+    /// The key with which webhook requests are signed, the same for all jobs of the app; absent if the job has no webhook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook_secret: Option<String>,
 }
 
-/// One job.
+/// A job: an asynchronous call of an app.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobInfo {
-    /// The job.
+    /// The job's id.
     pub id: JobId,
-    /// The app.
+    /// The app that is called.
     pub app: AppName,
-    /// Where it stands.
+    /// The state of the job.
     pub state: JobState,
-    /// Why it stands there, where that does not follow.
+    /// Why the job is in this state, in words; absent where the state says everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// How urgent it is among its tenant's.
+    /// The priority among the jobs of the same tenant, from 0 to 9; higher is more urgent.
     pub priority: JobPriority,
-    /// Attempts so far.
+    /// The number of attempts so far, the present one included.
     pub attempts: u32,
-    /// Attempts that began and did not end well, since it was submitted or redriven.
+    /// The number of attempts that were cut short and may be repeated, since the job was submitted or last redriven.
     pub failures: u32,
-    /// Where the last attempt ran.
+    /// The cluster of the last attempt; absent before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterId>,
-    /// The path and query it is sent to.
+    /// The path and query to which the job is sent.
     pub target: String,
-    /// When it was submitted.
+    /// When the job was submitted.
     pub submitted_at: Timestamp,
-    /// By whom: a user, or a schedule.
+    /// Who submitted the job: a user or a schedule.
     pub submitted_by: String,
-    /// While it waits: when it may begin.
+    /// The earliest time of the next attempt, while the job is queued.
     pub due_at: Timestamp,
-    /// From then on it is dropped if it has not begun.
+    /// When the job is dropped unless an attempt has begun.
     pub expires_at: Timestamp,
-    /// When the last attempt began.
+    /// When the last attempt began; absent before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// When the job ended; absent before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
-    /// The size of the input.
+    /// The size of the job's input.
     pub input_size: ByteSize,
-    /// The HTTP status that the app answered with last.
+    /// The HTTP status of the app's answer with which the job ended; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The size of the result, if one is kept.
+    /// The size of the kept result; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_size: Option<ByteSize>,
-    /// Until when job and result are kept, once it has ended.
+    /// Until when the job and its result are kept; absent until the job ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_until: Option<Timestamp>,
-    /// The last attempts, the first of them first. Where a job is asked for by its id; lists do without.
+    /// The last attempts, at most 32, oldest first. Only where a single job is requested; absent in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<JobAttempt>,
 }
 
-/// Dead letters were sent again.
+/// The result of running dead letters again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Redriven {
-    /// How many.
+    /// The number of jobs that were queued again.
     pub jobs: u32,
-    /// Whether there are more: ask again.
+    /// Whether there are more; repeat the request for them.
     pub more: bool,
 }
 
-/// A schedule as it is set.
+/// A request to set a schedule, which submits jobs repeatedly.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PutSchedule {
-    /// When: five fields in UTC, such as `*/5 * * * *`.
+    /// When jobs are submitted: a cron expression of five fields in UTC, such as `*/5 * * * *`.
     #[schema(value_type = String)]
     pub cron: CronExpression,
-    /// The input of each job.
+    /// The input of each job, at most 16 KiB; empty if absent.
     #[serde(default)]
     pub input: String,
-    /// Its media type.
+    /// The media type of the input; absent for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// The path and query that each job is sent to; `/` if absent.
+    /// The path and query to which each job is sent; `/` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// How urgent its jobs are.
+    /// The priority of the jobs, from 0 to 9; 5 if absent.
     #[serde(default)]
     pub priority: JobPriority,
     /// How long a job may wait before it is dropped; the network's default if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_age: Option<DurationMs>,
-    /// Whether it submits nothing for now.
+    /// Whether the schedule is paused and submits no jobs.
     #[serde(default)]
     pub paused: bool,
 }
 
-/// A schedule.
+/// A schedule, which submits jobs repeatedly.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ScheduleInfo {
-    /// Its name in the app.
+    /// The schedule's name, unique in the app.
     pub name: ScheduleName,
-    /// The app.
+    /// The app whose jobs it submits.
     pub app: AppName,
-    /// As it was set.
+    /// The schedule as it was set.
     pub schedule: PutSchedule,
-    /// When it submits the next job.
+    /// When the next job is submitted; absent if none is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Timestamp>,
-    /// The last moment for which it did.
+    /// The last scheduled time for which a job was submitted; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_at: Option<Timestamp>,
-    /// The job of that moment.
+    /// The id of that job; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_job: Option<JobId>,
-    /// When it was last changed.
+    /// When the schedule was last changed.
     pub updated_at: Timestamp,
-    /// By whom.
+    /// Who last changed it.
     pub updated_by: String,
 }
 

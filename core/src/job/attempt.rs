@@ -17,42 +17,42 @@ pub const ATTEMPTS_KEPT: usize = 32;
 /// The most bytes kept of an attempt's failure reason.
 const REASON_MAX: usize = 300;
 
-/// How an attempt ended.
+/// The end of an attempt at a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptEnd {
     /// The app answered successfully.
     Succeeded,
-    /// The app refused it, and would refuse it again.
+    /// The app refused it with an answer that would be the same again.
     Refused,
     /// It certainly did not reach a function.
     NeverBegun,
-    /// It may have run, completely or in part.
+    /// It was cut short, and may have run completely or in part.
     CutShort,
     /// The owner cancelled the job.
     Cancelled,
 }
 
-/// One attempt at a job.
+/// An attempt at a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobAttempt {
-    /// Which: the first is 1.
+    /// The number of the attempt; the first is 1.
     pub number: u32,
-    /// Where it ran.
+    /// The cluster to which it was sent; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterId>,
-    /// When it began.
+    /// When the attempt began.
     pub started_at: Timestamp,
-    /// When it ended; absent while it runs.
+    /// When the attempt ended; absent while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
-    /// How; absent while it runs.
+    /// How the attempt ended; absent while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<AttemptEnd>,
-    /// The HTTP status that the app answered with.
+    /// The HTTP status of the app's answer; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Why it ended so, where that does not follow.
+    /// Why it ended as it did, in words; absent where `end` says everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

@@ -30,7 +30,7 @@ pub struct Course {
     pub state: JobState,
     /// The number of attempts so far; while running, the number of the present one.
     pub attempt: u32,
-    /// The number of attempts that began and did not succeed, since the job was last submitted or redriven.
+    /// The number of attempts that were cut short and may be repeated, since the job was last submitted or redriven.
     pub failures: u32,
     /// The number of consecutive attempts that could not begin.
     pub misses: u32,
@@ -76,14 +76,14 @@ pub enum Event {
     },
     /// An attempt has ended.
     Ended {
-        /// Which.
+        /// The number of the attempt.
         attempt: u32,
         /// How it ended.
         ending: Ending,
     },
     /// An attempt's lease has expired without a word from its dispatcher.
     LeaseLost {
-        /// Which.
+        /// The number of the attempt.
         attempt: u32,
     },
     /// Time has passed: checks whether the job is too old.

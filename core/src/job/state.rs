@@ -8,27 +8,27 @@ use utoipa::ToSchema;
 
 use crate::error::ParseError;
 
-/// Where a job stands. [`super::course`] has the table of what leads where.
+/// The state of a job.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// Stored but not accepted: the broker has not confirmed it yet.
+    /// Stored, but not accepted yet: the broker has not confirmed it.
     Submitted,
-    /// Accepted; waits for its first or next attempt.
+    /// Accepted, and waiting for its first or next attempt.
     Queued,
-    /// An attempt runs.
+    /// An attempt is running.
     Running,
-    /// The app answered successfully.
+    /// Ended: the app answered successfully.
     Succeeded,
-    /// The app refused it, or it was cut short and must not be repeated.
+    /// Ended: the app refused it, or an attempt was cut short and must not be repeated.
     Failed,
-    /// Cancelled by its owner.
+    /// Ended: cancelled by its owner.
     Cancelled,
-    /// Too old, or past its deadline, before an attempt could begin.
+    /// Ended: it became too old, or its deadline passed, before an attempt could begin.
     Dropped,
-    /// All attempts failed: a dead letter, which can be redriven.
+    /// Ended: all attempts failed. The job is a dead letter, which can be redriven.
     Dead,
 }
 
@@ -91,7 +91,7 @@ impl FromStr for JobState {
     }
 }
 
-/// How urgent a job is among those of its tenant: 0 to 9, higher first.
+/// The priority of a job among those of its tenant, from 0 to 9; higher is more urgent.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]

@@ -9,49 +9,49 @@ use crate::id::{AppName, KeyId, VersionNumber};
 use crate::rollout::RolloutInfo;
 use crate::unit::{DurationMs, Revision, Timestamp};
 
-/// The policy of an app.
+/// The policy of an app, with its last change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PolicyInfo {
-    /// The app.
+    /// The app's name.
     pub app: AppName,
-    /// The revision of desired state that brought it; 0 if the app never had a policy.
+    /// The revision of desired state at which the policy was set; 0 if the app never had one.
     pub revision: Revision,
-    /// When it was set.
+    /// When the policy was set; absent if never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_at: Option<Timestamp>,
-    /// Who set it.
+    /// Who set the policy; absent if nobody has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_by: Option<String>,
-    /// The rules.
+    /// The policy's rules.
     pub policy: Policy,
 }
 
-/// A key that is wanted.
+/// A request to create a key for a caller of an app.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateKey {
-    /// Who will call with it: 1 to 64 letters, digits or `-_.@`, once among the keys that count.
+    /// The caller's name: 1 to 64 letters, digits or `-_.@`, unique among the valid keys of the app.
     pub name: KeyName,
-    /// How long it counts, at least 1 min; without end if absent.
+    /// The key's lifetime, at least `1m`; unlimited if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<DurationMs>,
 }
 
-/// What is known of a key.
+/// The properties of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KeyInfo {
-    /// Which key.
+    /// The key's id.
     pub id: KeyId,
-    /// Who calls with it.
+    /// The caller's name.
     pub name: KeyName,
-    /// When it was made.
+    /// When the key was created.
     pub created_at: Timestamp,
-    /// Who made it.
+    /// Who created the key.
     pub created_by: String,
-    /// When it ends, if it does.
+    /// When the key expires; absent if never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// When it was taken back, if it was.
+    /// When the key was revoked; absent if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<Timestamp>,
 }
@@ -64,34 +64,34 @@ impl KeyInfo {
     }
 }
 
-/// A key that was made.
+/// A created key. The key itself is shown here and never again.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct CreatedKey {
-    /// What callers send, in `x-api-key` or as a bearer token. Shown this once.
+    /// The key, which callers send in `x-api-key` or as a bearer token.
     pub key: String,
-    /// What the network keeps of it, beside its hash.
+    /// The key's properties.
     #[serde(flatten)]
     pub info: KeyInfo,
 }
 
-/// Which versions an app's calls go to.
+/// The split of an app's calls between versions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TrafficInfo {
-    /// The app.
+    /// The app's name.
     pub app: AppName,
-    /// The current version: all calls go to it if `traffic` has no split.
+    /// The current version, which gets all calls if `traffic` has no split.
     pub current: VersionNumber,
-    /// The revision of desired state that brought the split; 0 without one.
+    /// The revision of desired state at which the split was set; 0 without one.
     pub revision: Revision,
-    /// When it was set.
+    /// When the split was set; absent if never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_at: Option<Timestamp>,
-    /// Who set it.
+    /// Who set the split; absent if nobody has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_by: Option<String>,
     /// The split.
     pub traffic: Traffic,
-    /// The newest version that was or is held to the app's objective.
+    /// The newest version that is or was watched for the app's objective; absent if none was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutInfo>,
 }

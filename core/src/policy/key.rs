@@ -26,12 +26,12 @@ pub struct ApiKey {
     pub name: KeyName,
     /// The SHA-256 of the key's text.
     pub hash: Digest,
-    /// When it ends, if it does.
+    /// When the key expires; absent if never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }
 
-/// The name of a key: it stands in a header and in logs.
+/// The name of a key's caller, which appears in a header and in logs: 1 to 64 letters, digits or `-_.@`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schema(value_type = String)]

@@ -59,32 +59,32 @@ impl GatewaySpec {
     }
 }
 
-/// The rules of one app.
+/// The policy of an app. An absent rule restricts and adds nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Policy {
-    /// Which addresses may call.
+    /// The client addresses that may call the app.
     pub addresses: Addresses,
-    /// What browsers are told of calls from pages of other origins; they are told nothing if absent.
+    /// The rules for calls by pages of other origins; if absent, browsers get no CORS headers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cors: Option<Cors>,
-    /// How callers prove who they are.
+    /// How callers prove their identity.
     pub authentication: Authentication,
-    /// How fast calls may come.
+    /// The limits of the call rate.
     pub rate: RateLimits,
-    /// How many calls may come in a day and in a month.
+    /// The limits of the number of calls per day and month.
     pub quota: QuotaRule,
-    /// How many calls may run at once, on each node; from 1 to 100000, unbounded if absent.
+    /// The most calls that run at the same time on each node, from 1 to 100000; unlimited if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
-    /// How many jobs may run at once that call its function, over all clusters: its own and those of workflows that run it; from 1 to
-    /// 100000. The network's own bound of an app counts where it is lower, or this is absent.
+    /// The most jobs that run at the same time and call the app's function, over all clusters: its own and those of workflows that run it.
+    /// From 1 to 100000. The network's limit for one app applies if it is lower or this is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jobs_at_once: Option<u32>,
-    /// The largest request body, where the function's own limit is not smaller.
+    /// The largest request body. The function's own limit applies if it is smaller or this is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body_limit: Option<ByteSize>,
-    /// Headers added to answers.
+    /// The security headers that are added to responses.
     pub security_headers: SecurityHeaders,
 }
 
@@ -96,31 +96,31 @@ impl Policy {
     }
 }
 
-/// Which addresses may call.
+/// The client addresses that may call an app.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Addresses {
-    /// If not empty, only these; at most 1000 prefixes.
+    /// If not empty, only these prefixes may call; at most 1000.
     pub allow: Vec<ClientPrefix>,
-    /// Never these, whatever `allow` says; at most 1000 prefixes.
+    /// These prefixes may not call, even if they are in `allow`; at most 1000.
     pub deny: Vec<ClientPrefix>,
 }
 
-/// Cross-origin calls of browsers (the CORS protocol of the Fetch standard).
+/// The rules for cross-origin calls by browsers (the CORS protocol of the Fetch standard).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cors {
-    /// Origins, such as `https://example.org`, `https://*.example.org` (any one label or more in place of the star), or `*` for any.
+    /// The allowed origins, such as `https://example.org` or `https://*.example.org` (the star stands for one or more labels); `*` for any.
     pub origins: Vec<String>,
-    /// Methods beside those that need no leave.
+    /// The allowed methods besides those that need no permission; `GET`, `HEAD` and `POST` if absent.
     pub methods: Vec<String>,
-    /// Request headers beside those that need no leave; `*` for any.
+    /// The allowed request headers besides those that need no permission; `*` for any.
     pub headers: Vec<String>,
-    /// Response headers that pages may read.
+    /// The response headers that pages can read.
     pub expose: Vec<String>,
-    /// Whether cookies and `authorization` may come along; not with the origin `*`.
+    /// Whether requests may carry cookies and `authorization`; not possible with the origin `*`.
     pub credentials: bool,
-    /// How long a browser may keep the answer to a preflight, at most 24 h.
+    /// How long browsers may cache the answer to a preflight request, at most `24h`; `10m` if absent.
     pub max_age: DurationMs,
 }
 
@@ -137,36 +137,36 @@ impl Default for Cors {
     }
 }
 
-/// How callers prove who they are.
+/// How callers of an app prove their identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Authentication {
-    /// Not at all.
+    /// They need not.
     #[default]
     None,
     /// By a key of the app, in `x-api-key` or `authorization: Bearer`.
     ApiKey {},
-    /// By a signed token of an identity provider, in `authorization: Bearer`.
+    /// By a signed token (JWT) of an identity provider, in `authorization: Bearer`.
     Jwt(JwtRule),
 }
 
-/// Which tokens are good (RFC 7519, RFC 8725).
+/// The requirements for a signed token (RFC 7519, RFC 8725).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JwtRule {
-    /// Where the provider's public keys are (RFC 7517): `https`, or `http` on a loopback address where the node's settings allow it.
+    /// The URL of the provider's public keys (RFC 7517): `https`, or `http` on a loopback address where the node's settings allow it.
     pub jwks_url: String,
-    /// `iss` must be one of these.
+    /// The allowed values of the claim `iss`.
     pub issuers: Vec<String>,
-    /// `aud` must name one of these.
+    /// The values of which the claim `aud` must contain one.
     pub audiences: Vec<String>,
-    /// Algorithms that count.
+    /// The accepted signature algorithms; RS256, ES256 and EdDSA if absent.
     #[serde(default = "JwtRule::default_algorithms")]
     pub algorithms: BTreeSet<JwtAlgorithm>,
-    /// How far clocks may differ, at most 10 min.
+    /// The tolerated difference between clocks, at most `10m`; `30s` if absent.
     #[serde(default = "JwtRule::default_leeway")]
     pub leeway: DurationMs,
-    /// Claims that a token must have, each with one of the values listed; any value if none is listed.
+    /// By claim that a token must have: the accepted values; any value if the list is empty.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub required_claims: BTreeMap<String, Vec<String>>,
 }
@@ -186,7 +186,7 @@ impl JwtRule {
     }
 }
 
-/// A signature algorithm with a public key. Those with a shared secret are left out: a node must not be able to make tokens.
+/// A signature algorithm with a public key. Algorithms with a shared secret are not supported: a node must not be able to create tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of RFC 7518 and RFC 8037")]
 pub enum JwtAlgorithm {
@@ -201,28 +201,28 @@ pub enum JwtAlgorithm {
     EdDSA,
 }
 
-/// How fast calls may come, counted by each node for itself.
+/// Limits of the call rate. Each node counts separately.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RateLimits {
-    /// All calls of the app.
+    /// The limit of all calls of the app; absent for none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub app: Option<Rate>,
-    /// The calls of each client: of each identity where callers have one, else of each IPv4 address or IPv6 /64.
+    /// The limit for each client: each identity where callers prove one, otherwise each IPv4 address or IPv6 /64 prefix. Absent for none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<Rate>,
 }
 
-/// A rate with room for bursts (the generic cell rate algorithm).
+/// A rate limit with bursts (the generic cell rate algorithm).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
-    /// This many calls, from 1 to 1000000,
+    /// The number of calls per period, from 1 to 1000000.
     pub requests: u32,
-    /// in this time, from 1 s to 1 h.
+    /// The period, from `1s` to `1h`; `1s` if absent.
     #[serde(default = "Rate::second")]
     pub per: DurationMs,
-    /// This many at once after a pause; as many as `requests` if absent.
+    /// The number of calls that may come at once after a pause; as many as `requests` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<u32>,
 }
@@ -239,14 +239,14 @@ impl Rate {
     }
 }
 
-/// How many calls may come, over the whole network; days and months are those of UTC.
+/// Limits of the number of calls over the whole network. Days and months are in UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QuotaRule {
-    /// Calls in a day, at least 1.
+    /// The most calls per day, at least 1; absent for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_day: Option<u64>,
-    /// Calls in a month, at least 1.
+    /// The most calls per month, at least 1; absent for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_month: Option<u64>,
 }
@@ -259,22 +259,22 @@ impl QuotaRule {
     }
 }
 
-/// Headers added to an app's answers, where the function did not set them itself.
+/// Security headers that are added to responses where the function did not set them itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SecurityHeaders {
-    /// `x-content-type-options: nosniff`.
+    /// Whether to add `x-content-type-options: nosniff`.
     pub nosniff: bool,
-    /// `x-frame-options`.
+    /// The value of `x-frame-options`; absent for no such header.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frame_options: Option<FrameOptions>,
-    /// `referrer-policy`, with this value.
+    /// The value of `referrer-policy`; absent for no such header.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub referrer_policy: Option<String>,
-    /// `strict-transport-security`, with this age, at most two years.
+    /// The `max-age` of `strict-transport-security`, at most two years; absent for no such header.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hsts: Option<DurationMs>,
-    /// `content-security-policy`, with this value.
+    /// The value of `content-security-policy`; absent for no such header.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_security_policy: Option<String>,
 }
@@ -304,11 +304,11 @@ impl SecurityHeaders {
     }
 }
 
-/// Who may show an app's pages in a frame.
+/// Which pages may embed an app's responses in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FrameOptions {
-    /// No page may embed the response.
+    /// No page may.
     Deny,
     /// Pages of the same origin may.
     SameOrigin,

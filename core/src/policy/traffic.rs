@@ -19,25 +19,25 @@ pub const VERSIONS_MAX: usize = 8;
 /// The largest weight.
 pub const WEIGHT_MAX: u32 = 10_000;
 
-/// How an app's calls are split between versions of its function.
+/// A split of an app's calls between versions of its function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Traffic {
-    /// The versions and their weights; all calls go to the current version if empty.
+    /// The versions with their weights, at most 8; if empty, all calls go to the current version.
     pub split: Vec<Share>,
     /// Whether a client stays with its version.
     pub sticky: Sticky,
-    /// Whether a call may name its version in `x-fdn-pin`, also one of weight 0.
+    /// Whether a call can choose a version of the split by the header `x-fdn-pin`, including one with weight 0.
     pub pin: bool,
 }
 
-/// One version's part.
+/// The share of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
-    /// The version.
+    /// The number of the version.
     pub version: VersionNumber,
-    /// Its weight, from 0 to 10000, relative to the sum of all.
+    /// The version's weight relative to the sum of all weights, from 0 to 10000. At least one weight must be above 0.
     pub weight: u32,
 }
 
@@ -45,7 +45,7 @@ pub struct Share {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Sticky {
-    /// Not sticky: a new point is drawn for each call.
+    /// Not sticky: each call is assigned independently.
     #[default]
     None,
     /// By a cookie, for as long as the client keeps it.

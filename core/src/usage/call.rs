@@ -67,7 +67,7 @@ impl Noted {
 /// What is known of a call besides its usage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallFacts {
-    /// The request id; lines of the function's log have the same.
+    /// The request id, which lines of the function's log have too.
     pub request: String,
     /// The W3C trace id, 32 hexadecimal digits.
     pub trace: String,
@@ -76,13 +76,13 @@ pub struct CallFacts {
     /// The status of the response, if one was begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// From the request's arrival until it was let in, in microseconds.
+    /// The time from the request's arrival until it was admitted, in microseconds.
     #[serde(default)]
     pub wait_us: u64,
-    /// From then until it had an instance.
+    /// The time from there until it had an instance, in microseconds.
     #[serde(default)]
     pub start_us: u64,
-    /// From then until the function had set the answer's head.
+    /// The time from there until the function had set the head of the response, in microseconds.
     #[serde(default)]
     pub head_us: u64,
     /// The time from the request's arrival until this was written, in microseconds.
@@ -93,40 +93,40 @@ pub struct CallFacts {
     pub routed: Routed,
 }
 
-/// How a call came to the node that served it.
+/// How a call reached the node that served it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Routed {
-    /// The revision of the app's desired state by which the gateway served it; absent of an older agent.
+    /// The revision of the app's desired state by which the gateway served the call; absent from older agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<Revision>,
-    /// Whether plans that the gateway knew sent clients to its cluster.
+    /// Whether plans that the gateway knew sent clients to its cluster; absent for `used`.
     #[serde(default, skip_serializing_if = "PlanUse::is_used")]
     pub plan_use: PlanUse,
-    /// The prefix of the client, as demand is counted by; absent if its address is not known.
+    /// The client's address prefix, /24 for IPv4 and /56 for IPv6; absent if the address is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientPrefix>,
-    /// The node that the client's call came to and that handed it on; absent if it came here.
+    /// The node at which the client's call arrived and which forwarded it; absent if it arrived at this node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<NodeId>,
-    /// The stage that it was a call of; absent of a plain function.
+    /// The stage of the workflow that was called; absent for a plain function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<StageName>,
-    /// The form of the function that ran; absent of a function with one form.
+    /// The form of the function that ran; absent for a function with one form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub form: Option<FormName>,
 }
 
-/// How the plans that a gateway knew stood to its cluster when a client's call came there.
+/// Whether the plans that a gateway knew used its cluster when a client's call arrived there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanUse {
-    /// A plan uses it. This is also the case before there is any plan, and for calls that no client's DNS answer caused: stages,
-    /// jobs, forwarded calls.
+    /// A plan uses the cluster. This is also the value before there is any plan, and for calls that were not caused by a client's DNS
+    /// answer: stages, jobs, forwarded calls.
     #[default]
     Used,
-    /// No plan uses it any more, and the app is still loaded for clients with older DNS answers.
+    /// No plan uses the cluster any more, but the app is still loaded there for clients with older DNS answers.
     Leaving,
-    /// No plan uses it.
+    /// No plan uses the cluster.
     Unused,
 }
 
@@ -164,51 +164,51 @@ impl PlanUse {
     }
 }
 
-/// A call, as its node keeps it.
+/// A call, as recorded by the node that served it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallLine {
-    /// The call.
+    /// The id of the invocation.
     pub invocation: InvocationId,
     /// The app that was called.
     pub app: AppName,
     /// The function that ran.
     pub function: FunctionName,
-    /// Its version.
+    /// The function's version.
     pub version: VersionNumber,
-    /// The node that the call came to.
+    /// The node whose gateway served the call, and which keeps this record.
     pub node: NodeId,
     /// When the request arrived.
     pub started_at: Timestamp,
-    /// How it ended; `running` if its end is not known.
+    /// How the call ended; `running` if its end is unknown.
     pub outcome: UsageOutcome,
-    /// The status of the answer; absent if none was begun.
+    /// The HTTP status of the response; absent if none was begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The request's method.
+    /// The HTTP method of the request.
     pub method: String,
-    /// The request id; lines of the function's log have the same.
+    /// The request id, which lines of the function's log have too.
     pub request: String,
-    /// The trace id (W3C Trace Context).
+    /// The trace id (W3C Trace Context), 32 hexadecimal digits.
     pub trace: String,
-    /// From the request's arrival until it was let in, in microseconds.
+    /// The time from the request's arrival until it was admitted, in microseconds.
     pub wait_us: u64,
-    /// From then until it had an instance.
+    /// The time from there until it had an instance, in microseconds.
     pub start_us: u64,
-    /// From then until the function had set the answer's head.
+    /// The time from there until the function had set the head of the response, in microseconds.
     pub head_us: u64,
-    /// From the request's arrival until the answer had been sent and the function had ended, as far as it is known.
+    /// The time from the request's arrival until the response had been sent and the function had ended, in microseconds; as far as known.
     pub total_us: u64,
-    /// For how long the call had an instance, in microseconds.
+    /// How long the call occupied an instance, in microseconds.
     pub duration_us: u64,
-    /// CPU time in microseconds.
+    /// The CPU time of the call, in microseconds.
     pub cpu_us: u64,
-    /// Memory that the instance held for it.
+    /// The memory that the instance held for the call, in MiB.
     pub memory_mib: MebiBytes,
-    /// GPU memory that the instance held, on all devices together.
+    /// The GPU memory that the instance held, on all devices together, in MiB.
     pub gpu_memory_mib: MebiBytes,
-    /// Bytes of the answer's body that were sent.
+    /// The bytes of the response body that were sent.
     pub egress_bytes: u64,
-    /// How it was routed.
+    /// How the call reached the node.
     #[serde(flatten)]
     pub routed: Routed,
 }
@@ -245,44 +245,44 @@ impl CallLine {
     }
 }
 
-/// Calls that were looked for.
+/// The calls found by a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallList {
     /// The calls, newest first.
     pub calls: Vec<CallLine>,
-    /// Whether there are more than were asked for.
+    /// Whether there are more than requested.
     pub more: bool,
-    /// Living nodes that did not answer in time: their calls are missing.
+    /// Living nodes that did not answer in time: calls that they served are missing. Absent if all answered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub silent: Vec<NodeId>,
 }
 
-/// A search for an app's calls; all conditions must hold.
+/// A search for calls of an app; all conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallQuery {
-    /// The earliest arrival time.
+    /// The earliest arrival time of the request.
     #[serde(default)]
     pub since: Timestamp,
-    /// That arrived before this moment.
+    /// The end of the arrival times, exclusive; `None` for no end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
     /// The status of the response; `None` for any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<StatusFilter>,
-    /// That ended so.
+    /// The outcome of the call; `None` for any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<UsageOutcome>,
-    /// Of this version.
+    /// The version that served the call; `None` for any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<VersionNumber>,
-    /// With this request id.
+    /// The request id; `None` for any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
-    /// Of this trace.
+    /// The trace id; `None` for any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
-    /// The most calls.
+    /// The most calls in the result.
     pub limit: u32,
 }
 

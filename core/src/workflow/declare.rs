@@ -132,13 +132,13 @@ impl<'de> Deserialize<'de> for Need {
     }
 }
 
-/// How often a stage is tried again.
+/// How often a stage is retried, and after which pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Retries {
-    /// How often, where that is safe.
+    /// The most retries, from 0 to 10. A stage is retried only where that is safe: its function has certainly not begun, or is idempotent.
     pub count: u32,
-    /// The pause before the first time; it doubles with each.
+    /// The pause before the first retry, at most `60s`; it doubles with each further one. `100ms` if absent.
     #[serde(default = "backoff")]
     pub backoff: DurationMs,
 }
@@ -147,47 +147,48 @@ const fn backoff() -> DurationMs {
     BACKOFF
 }
 
-/// A stage as it is written.
+/// A stage of a workflow, as it is declared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeclaredStage {
-    /// Its name within the workflow.
+    /// The stage's name, unique in the workflow.
     pub name: StageName,
-    /// The function it runs.
+    /// The function that the stage runs, of the same tenant.
     pub function: FunctionName,
-    /// The version of that function: a number, or `current`, which is looked up when the workflow is deployed.
+    /// The version of that function: a number, or `current`, which is resolved when the workflow is deployed. `current` if absent.
     #[serde(default)]
     #[schema(value_type = String)]
     pub version: Wanted,
-    /// The stages whose outputs it takes in: names, or `{ stage: NAME, size: 64KiB }`.
+    /// The stages whose outputs the stage takes (its parents), as names or as `{ stage: NAME, size: 64KiB }` with the expected size of the
+    /// output. Absent for the entry stage.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub needs: Vec<Need>,
-    /// The path and query that the function is called with.
+    /// The path and query with which the function is called; if absent, those of the caller for the entry stage, and `/` for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The time of one attempt.
+    /// The time limit of one attempt, from `1ms` to `1h`; the function's own timeout applies if it is shorter or this is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<DurationMs>,
-    /// How often it is tried again.
+    /// How often the stage is retried; never if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retries: Option<Retries>,
-    /// Upon which ending of its parents it runs.
+    /// The condition on its parents' ends under which the stage runs; `success` if absent.
     #[serde(default)]
     pub when: Condition,
 }
 
-/// A workflow as it is written.
+/// A workflow, as it is declared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Declaration {
-    /// The stage that takes the request; the one without parents if absent.
+    /// The stage that takes the request; if absent, the one without parents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<StageName>,
-    /// The time the whole of it may take.
+    /// The time limit of a whole run, from `1ms` to `1h`; `60s` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<DurationMs>,
-    /// The stages.
+    /// The stages, from 1 to 256.
     pub stages: Vec<DeclaredStage>,
 }
 

@@ -28,27 +28,27 @@ pub use rules::{BACKOFF, Condition, Definition, RunSpec, StageRules, TIMEOUT};
 /// The most stages of one workflow.
 pub const STAGES_MAX: usize = 256;
 
-/// One stage.
+/// A stage of a workflow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stage {
-    /// Its name within the workflow.
+    /// The stage's name, unique in the workflow.
     pub name: StageName,
-    /// The function it runs.
+    /// The function that the stage runs.
     pub function: FunctionName,
     /// The version of that function.
     pub version: VersionNumber,
 }
 
-/// Data passing from one stage to another.
+/// The data flow from one stage to another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Edge {
-    /// The stage whose output it is.
+    /// The stage that produces the data.
     pub from: StageName,
-    /// The stage that takes it in.
+    /// The stage that takes the data.
     pub to: StageName,
-    /// How large it is expected to be.
+    /// The expected size of the data.
     pub size: ByteSize,
 }
 
@@ -61,13 +61,13 @@ pub struct Workflow {
     entry: usize,
 }
 
-/// A DAG of stages with one entry.
+/// The stages of an app and the data flow between them: a directed acyclic graph with one entry. A plain function has one stage.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct RawWorkflow {
-    /// Each stage once.
+    /// The stages, each with a unique name.
     stages: Vec<Stage>,
-    /// Which stage's output goes to which.
+    /// The data flow between the stages.
     #[serde(default)]
     edges: Vec<Edge>,
 }

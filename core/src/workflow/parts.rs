@@ -12,7 +12,7 @@ pub const UNKNOWN: &str = "application/octet-stream";
 /// The output of one stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
-    /// Whose it is.
+    /// The stage that produced it.
     pub stage: &'a StageName,
     /// Its media type, in visible ASCII; otherwise [`UNKNOWN`] is used instead.
     pub content_type: &'a str,

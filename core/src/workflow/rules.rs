@@ -16,7 +16,7 @@ pub const TIMEOUT: DurationMs = DurationMs::from_secs(60);
 /// The default pause before the first retry of a stage; it doubles with each retry.
 pub const BACKOFF: DurationMs = DurationMs::from_millis(100);
 
-/// Upon which ending of its parents a stage runs.
+/// The condition on its parents' ends under which a stage runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Condition {
@@ -29,23 +29,23 @@ pub enum Condition {
     Always,
 }
 
-/// How one stage is run.
+/// The rules by which a stage is run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StageRules {
-    /// The path and query that the function is called with: for the entry, if absent, those of the caller, for others `/`.
+    /// The path and query with which the function is called; if absent, those of the caller for the entry stage, and `/` for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The time of one attempt, if it is to be less than the function's own.
+    /// The time limit of one attempt; the function's own timeout applies if it is shorter or this is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<DurationMs>,
-    /// How often the stage is tried again where that is safe.
+    /// The most retries, where they are safe: the function has certainly not begun, or is idempotent. 0 if absent.
     #[serde(default)]
     pub retries: u32,
-    /// The pause before the first repetition; it doubles with each.
+    /// The pause before the first retry; it doubles with each further one. `100ms` if absent.
     #[serde(default = "backoff")]
     pub backoff: DurationMs,
-    /// Upon which ending of its parents it runs.
+    /// The condition on its parents' ends under which the stage runs; `success` if absent.
     #[serde(default)]
     pub when: Condition,
 }
@@ -66,14 +66,14 @@ impl Default for StageRules {
     }
 }
 
-/// A workflow as it was deployed: every version is a number, every rule is there. Never changed; a new one is a new version.
+/// A workflow as it was deployed, with all versions resolved and all rules included. It never changes; a change is a new version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Definition {
-    /// The DAG.
+    /// The stages and the data flow between them.
     pub workflow: Workflow,
-    /// The time the whole of it may take.
+    /// The time limit of a whole run.
     pub timeout: DurationMs,
-    /// The rules of the stages that have any beside the defaults.
+    /// By stage: the rules that differ from the defaults; stages without an entry have the defaults.
     #[serde(default)]
     pub rules: BTreeMap<StageName, StageRules>,
 }
@@ -89,9 +89,9 @@ impl Definition {
 /// How an app's workflow is run, for nodes; sent beside the DAG.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunSpec {
-    /// The time the whole of it may take.
+    /// The time limit of a whole run.
     pub timeout: DurationMs,
-    /// The rules of the stages that have any beside the defaults.
+    /// By stage: the rules that differ from the defaults.
     #[serde(default)]
     pub rules: BTreeMap<StageName, StageRules>,
     /// By entry cluster, then by stage: the cluster that runs the stage, for stages that do not run in the entry cluster itself. An

@@ -1,4 +1,4 @@
-//! A server in this process, with a feed of its own that this program tells what to send.
+//! A server in this process, with a feed whose content this program determines.
 
 use std::io::BufRead;
 use std::net::SocketAddr;
@@ -19,13 +19,13 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use crate::world::{World, app, ask, cluster_name, network, socket};
 
-/// How many changes stand in one message.
+/// The number of changes in one message.
 const IN_ONE: u32 = 10;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Takes no report.
+/// Rejects every report.
 struct Nobody;
 
 #[async_trait]
@@ -42,7 +42,7 @@ struct Sender {
     server: SocketAddr,
     /// The revision of each app.
     revisions: Vec<u64>,
-    /// How often everything up to here was changed, and the next to be changed.
+    /// The number of completed rounds of changes over all bindings, and the next binding to change.
     round: u32,
     next: u32,
 }
@@ -55,7 +55,7 @@ pub(crate) fn run(dir: &Path, world: World) {
         ..Settings::default()
     };
     let mut settings = settings;
-    // No gateway of this world exists.
+    // The gateways of this world do not exist.
     settings.health.fall = u32::MAX;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -114,7 +114,7 @@ impl Sender {
         }
     }
 
-    /// Tells everything; the milliseconds until the last is answered.
+    /// Sends everything; returns the time in ms until the last is answered.
     fn tell(&self) -> f64 {
         let begun = Instant::now();
         self.publish(Frame::Network(network()));
@@ -142,7 +142,7 @@ impl Sender {
         begun.elapsed().as_secs_f64() * 1e3
     }
 
-    /// Changes the next bindings, spread over the apps; which was the last.
+    /// Changes the next bindings, spread over the apps; returns the last one.
     fn change(&mut self, count: u32) -> (u32, u32, u32) {
         let mut last = (0, 0, 0);
         for _ in 0..count / IN_ONE {
@@ -175,9 +175,9 @@ impl Sender {
         last
     }
 
-    /// Changes so many at once; the milliseconds until the last is answered.
+    /// Makes this many changes at once; returns the time in ms until the last is answered.
     fn batch(&mut self, count: u32) -> f64 {
-        // The one before is over, and the server at rest.
+        // Wait until the previous batch is over and the server is idle.
         std::thread::sleep(Duration::from_millis(300));
         let begun = Instant::now();
         let (app, index, round) = self.change(count);
@@ -185,7 +185,7 @@ impl Sender {
         begun.elapsed().as_secs_f64() * 1e3
     }
 
-    /// Changes so many a second until the next line of input; how many a second it were.
+    /// Makes this many changes per second until the next line of input; returns the actual rate.
     fn update(
         &mut self,
         rate: u32,
@@ -211,7 +211,7 @@ impl Sender {
             changes.join().expect("no panic");
         });
         let rate = f64::from(made) / begun.elapsed().as_secs_f64();
-        // Nothing of it was lost.
+        // Check that no change was lost.
         self.wait(last.0, last.1, last.2);
         rate
     }

@@ -1,8 +1,9 @@
-//! Bindings at size: what a million of them take of memory, how fast they are loaded and changed, and what changing them costs.
+//! Bindings at scale: the memory that a million of them take, how fast they are loaded and changed, and the cost of changing them.
 //!
-//! `cargo bench -p fdn-dns --bench bindings -- [--bindings N] [--apps N] [--rounds N] [--turns N] [--seconds N]`: so many bindings of so many
-//! apps, rounds of 20 batches, and turns of so many seconds each without changes and with them. The server is pinned to core 0; queries
-//! come from core 1. Everything that is changed goes through the server's own broker subscription.
+//! `cargo bench -p fdn-dns --bench bindings -- [--bindings N] [--apps N] [--rounds N] [--turns N] [--seconds N]`: the numbers of bindings and
+//! apps, of rounds of 20 batches each, and of turns of queries without and with changes, each for this many seconds. The server is pinned to core
+//! 0;
+//! queries come from core 1. All changes go through the server's feed.
 
 #![allow(
     clippy::print_stdout,
@@ -23,11 +24,11 @@ use world::{CHILD, World};
 struct Options {
     bindings: u32,
     apps: u32,
-    /// Of 20 batches each.
+    /// Rounds of 20 batches each.
     rounds: u32,
-    /// Of queries without changes and with them.
+    /// Turns of queries without and with changes.
     turns: u32,
-    /// How long queries are asked, twice in each turn.
+    /// The duration of queries, twice in each turn.
     seconds: u32,
 }
 
@@ -111,7 +112,7 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / (1024.0 * 1024.0)
 }
 
-/// The program itself, started on the state that is on disk.
+/// Starts the program itself with the state on disk.
 fn cold(dir: &Path, world: World) {
     let (listen, admin) = (fdn_testkit::ports::local(), fdn_testkit::ports::local());
     let config = dir.join("dns.toml");
@@ -155,7 +156,7 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Resident memory of a process, now and at its peak.
+/// The resident memory of a process, current and peak.
 fn memory(pid: u32) -> String {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
     let kib = |key: &str| -> u64 {
@@ -186,7 +187,7 @@ fn batches(server: &mut Server, options: &Options) {
     );
 }
 
-/// Queries per second without and with 10,000 changes a second, in turns.
+/// Queries per second, alternately without changes and with 10,000 changes per second.
 fn cost(server: &mut Server, world: World, options: &Options) {
     let queries = server.dir.join("queries.bin");
     let of = |n: u32| {
@@ -222,7 +223,7 @@ fn cost(server: &mut Server, world: World, options: &Options) {
     );
 }
 
-/// Queries per second, and how many were lost.
+/// Queries per second, and the number of lost ones.
 fn dnsperf(server: SocketAddr, queries: &Path, seconds: u32) -> (f64, f64) {
     let output = Command::new("taskset")
         .args(["-c", "1", "dnsperf", "-B", "-c", "8", "-q", "200", "-s"])
@@ -248,7 +249,7 @@ fn dnsperf(server: SocketAddr, queries: &Path, seconds: u32) -> (f64, f64) {
     (value("Queries per second:"), value("Queries lost:"))
 }
 
-/// This program as a server, told by its input what to do.
+/// This program as a server, controlled through its standard input.
 struct Server {
     process: Child,
     input: ChildStdin,

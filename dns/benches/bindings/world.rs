@@ -1,4 +1,4 @@
-//! What is bound to what, and how it is asked for.
+//! The bindings, and queries for them.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -6,22 +6,22 @@ use std::time::Duration;
 use fdn_core::message::{ClusterSpec, NetworkDesired};
 use fdn_core::{ClientPrefix, GeoPoint, Revision};
 
-/// The hidden argument with which this program runs as a server.
+/// The hidden argument that makes this program run as a server.
 pub(crate) const CHILD: &str = "__server";
-/// Clusters.
+/// The number of clusters.
 const CLUSTERS: u32 = 8;
 
-/// How much is bound.
+/// The size of the world.
 #[derive(Clone, Copy)]
 pub(crate) struct World {
-    /// Apps.
+    /// The number of apps.
     pub(crate) apps: u32,
-    /// Bindings of each app.
+    /// The number of bindings per app.
     pub(crate) each: u32,
 }
 
 impl World {
-    /// So many bindings, shared out evenly.
+    /// A world with this many bindings, distributed evenly.
     pub(crate) fn of(bindings: u32, apps: u32) -> Self {
         let each = bindings / apps;
         assert!(each >= 10, "an app's bindings are changed ten at a time");
@@ -37,7 +37,7 @@ impl World {
         self.each * self.apps
     }
 
-    /// From one prefix of an app to its next, in /24s: no two are adjacent.
+    /// The distance between consecutive prefixes of an app, in /24s: no two are adjacent.
     fn step(self) -> u32 {
         (1 << 24) / self.each.max(60_000)
     }
@@ -48,7 +48,7 @@ impl World {
         ClientPrefix::new(Ipv4Addr::from_bits(block << 8).into(), 24)
     }
 
-    /// The cluster of an app's prefix after it was changed so often.
+    /// The cluster of an app's prefix after this many changes.
     #[allow(clippy::unused_self, reason = "it is a property of the world")]
     pub(crate) const fn cluster(self, app: u32, index: u32, round: u32) -> u32 {
         app.wrapping_add(index).wrapping_add(round) % CLUSTERS
@@ -111,14 +111,14 @@ pub(crate) fn socket() -> UdpSocket {
     socket
 }
 
-/// The cluster that a client is sent to, if it is answered.
+/// The cluster that a client is sent to; `None` if there is no answer.
 pub(crate) fn ask(
     socket: &UdpSocket,
     server: SocketAddr,
     app: u32,
     client: ClientPrefix,
 ) -> Option<u32> {
-    // Before the server listens, the answer to a query is an error.
+    // Before the server listens, sending results in an error.
     socket.send_to(&query(7, app, client), server).ok()?;
     let mut buffer = [0; 512];
     let (len, _) = socket.recv_from(&mut buffer).ok()?;
@@ -126,7 +126,7 @@ pub(crate) fn ask(
     if answers != 1 {
         return None;
     }
-    // The address is the end of the answer record; behind it the OPT record with the client subnet: 11 and 11 bytes.
+    // The address is at the end of the answer record, followed by the OPT record with the client subnet: 11 and 11 bytes.
     let at = len.checked_sub(22 + 4)?;
     Some(u32::from(buffer[at + 3]))
 }

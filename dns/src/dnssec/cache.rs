@@ -1,27 +1,27 @@
-//! Signatures that were made, so that no query pays for one that another has paid for.
+//! A cache of signatures, so that each is made only once.
 //!
-//! Bounded whatever is asked: each shard has two halves, and when the younger is full it becomes the older, whose content goes. What is
-//! asked for again is moved into the younger one. A shard is locked for a look-up or an insertion, never while something is signed.
+//! The cache is bounded: each shard has two generations; when the younger one is full it becomes the older, and the content of the older
+//! is dropped. A hit in the older generation moves the entry to the younger. A shard is locked for a lookup or an insertion, never while signing.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use prometheus::IntGauge;
 
-/// Parts with a lock of their own, so that threads seldom meet.
+/// The number of shards, each with its own lock to reduce contention.
 const SHARDS: usize = 16;
 
-/// What a signature is kept under.
+/// The cache key of a signature: a digest of what it covers, and of the key.
 pub type Id = [u8; 32];
 
-/// A signature and its time, in seconds since 1970 (modulo 2^32).
+/// A signature and its validity period, in seconds since 1970 (modulo 2^32).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// The two numbers of an ECDSA signature (RFC 6605, section 4).
+    /// The two integers of an ECDSA signature (RFC 6605, section 4).
     pub bytes: [u8; 64],
-    /// From when it holds.
+    /// The beginning of the validity period.
     pub inception: u32,
-    /// Until when.
+    /// The end of the validity period.
     pub expiration: u32,
 }
 
@@ -31,16 +31,16 @@ struct Halves {
     old: HashMap<Id, Signature>,
 }
 
-/// The signatures.
+/// The cached signatures.
 pub struct Cache {
     shards: [Mutex<Halves>; SHARDS],
-    /// How many each half of a shard holds.
+    /// The capacity of each generation of a shard.
     half: usize,
     held: IntGauge,
 }
 
 impl Cache {
-    /// Holds `most` signatures, and not fewer than two in each of its 16 parts. `held` tells how many it has.
+    /// Creates a cache for `most` signatures, and at least two in each of its 16 shards. `held` is set to the number of entries.
     #[must_use]
     pub fn new(most: usize, held: IntGauge) -> Self {
         Self {
@@ -51,13 +51,13 @@ impl Cache {
     }
 
     fn shard(&self, id: &Id) -> MutexGuard<'_, Halves> {
-        // The id is a digest: any of its bytes is as good as another. Halves are valid after every single change.
+        // The id is a digest, so any of its bytes is evenly distributed. Shards are valid after every single change.
         self.shards[usize::from(id[31]) % SHARDS]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The signature kept under `id`.
+    /// Returns the signature cached under `id`.
     #[must_use]
     pub fn get(&self, id: &Id) -> Option<Signature> {
         let mut shard = self.shard(id);
@@ -70,7 +70,7 @@ impl Cache {
         Some(found)
     }
 
-    /// Keeps a signature.
+    /// Caches a signature.
     pub fn put(&self, id: Id, signature: Signature) {
         let mut shard = self.shard(&id);
         self.insert(&mut shard, id, signature);

@@ -1,21 +1,21 @@
-//! Compact denial of existence (RFC 9824): one NSEC record, owned by the very name that was asked for, says which types are there.
+//! Compact denial of existence (RFC 9824): a single NSEC record, whose owner is the name asked for, lists the types that exist there.
 //!
-//! Its next name is the first one that can follow, so it says nothing of any other name and nobody can walk the zone. A name that does not
-//! exist is said to have no types but NXNAME; an empty one (RFC 4592, section 2.2.2) has none at all. A name that a wildcard stands for
-//! is answered as if it were there: with the wildcard's types, and with records signed under the name itself. So no second proof is
-//! needed, and resolvers that make answers of proofs (RFC 8198) make the right ones.
+//! Its next name is the immediate successor, so it says nothing about any other name and the zone cannot be walked. For a name that does not
+//! exist, the NSEC record lists only the type NXNAME (and its own RRSIG and NSEC); for an empty non-terminal (RFC 4592, section 2.2.2), no
+//! other type. A name covered by a wildcard is answered as if it existed: with the wildcard's types, and with records signed under the name itself.
+//! So no second proof is needed, and resolvers that synthesize answers from proofs (RFC 8198) make correct ones.
 
 use hickory_proto::dnssec::rdata::{DNSSECRData, NSEC};
 use hickory_proto::rr::{LowerName, Name, RData, Record, RecordType};
 
-/// The type that says, in an NSEC record's list, that its owner does not exist (RFC 9824, section 2).
+/// The type whose presence in an NSEC record means that the owner does not exist (RFC 9824, section 2).
 pub const NXNAME: RecordType = RecordType::Unknown(128);
-/// The longest name as written (RFC 1035, section 2.3.4), and the longest label.
+/// The maximum length of a name in wire format (RFC 1035, section 2.3.4), and of a label.
 const NAME_MAX: usize = 255;
 const LABEL_MAX: usize = 63;
 
-/// The first name after `name` in the canonical order (RFC 4034, section 6.1; RFC 4471, section 3.1.2), and the apex after the zone's last
-/// one.
+/// The immediate successor of `name` in canonical order (RFC 4034, section 6.1; RFC 4471, section 3.1.2); for the zone's last name, the
+/// apex.
 #[must_use]
 pub fn successor(name: &LowerName, apex: &LowerName) -> Name {
     let mut labels: Vec<Vec<u8>> = name.iter().map(<[u8]>::to_vec).collect();
@@ -24,7 +24,7 @@ pub fn successor(name: &LowerName, apex: &LowerName) -> Name {
     if length(&labels) + 2 <= NAME_MAX {
         labels.insert(0, vec![0]);
     } else {
-        // Nothing can lie below it any more, so the next one is beside it, or beside a name above it.
+        // The name is too long to have a child, so its successor is a sibling of it or of one of its ancestors.
         loop {
             let room = length(&labels) < NAME_MAX;
             if labels.len() <= keep || step(&mut labels[0], room) {
@@ -39,7 +39,7 @@ pub fn successor(name: &LowerName, apex: &LowerName) -> Name {
     next
 }
 
-/// Makes the next label of one. Whether there was one.
+/// Turns a label into its successor. Returns whether there is one.
 fn step(label: &mut Vec<u8>, room: bool) -> bool {
     if room && label.len() < LABEL_MAX {
         label.push(0);
@@ -47,7 +47,7 @@ fn step(label: &mut Vec<u8>, room: bool) -> bool {
     }
     while let Some(last) = label.pop() {
         if last < u8::MAX {
-            // Upper case is the same as lower case, so it is nowhere in the order (RFC 4034, section 6.1).
+            // Upper case letters equal lower case ones, so they have no place of their own in the order (RFC 4034, section 6.1).
             label.push(if last == b'@' { b'[' } else { last + 1 });
             return true;
         }
@@ -55,8 +55,8 @@ fn step(label: &mut Vec<u8>, room: bool) -> bool {
     false
 }
 
-/// The NSEC record of `owner`, the name as it was asked for; `name` is the same in lower case. `types` are those that exist there, or `None`
-/// if the name does not.
+/// The NSEC record of `owner`, the name as spelled in the question; `name` is the same in lower case. `types` are the types that exist there,
+/// or `None` if the name does not exist.
 #[must_use]
 pub fn nsec(
     owner: &Name,
@@ -100,11 +100,11 @@ mod tests {
             next(&[b"a", b"fn", b"test"]),
             [b"\0".as_slice(), b"a", b"fn", b"test"]
         );
-        // 63 + 63 + 63 + 50 and fn.test: 254 bytes, so no label fits, and one byte does.
+        // 63 + 63 + 63 + 50 and fn.test: 254 bytes, so there is room for one more byte but not for a label.
         let long = vec![b'x'; 63];
         let name = |first: &[u8]| next(&[first, &long, &long, &long, b"fn", b"test"])[0].clone();
         assert_eq!(name(&[b'y'; 52]), [[b'y'; 52].as_slice(), &[0]].concat());
-        // 255 bytes: the last byte is counted up, over the capitals and over what cannot be counted up.
+        // 255 bytes: the last byte is incremented, skipping upper case; bytes that cannot be incremented are removed.
         let full = |end: &[u8]| [vec![b'y'; 53 - end.len()], end.to_vec()].concat();
         assert_eq!(name(&full(b"a")), full(b"b"));
         assert_eq!(name(&full(b"@")), full(b"["));
@@ -131,7 +131,7 @@ mod tests {
         let record = nsec(&asked, &LowerName::new(&asked), &apex, None, 30);
         assert!(record.name.eq_case(&asked), "spelled as asked");
         let bytes = record.data.to_bytes().expect("bytes");
-        // RRSIG, NSEC and NXNAME: 46, 47 and 128 (RFC 9824, section 3.1), behind a name in lower case.
+        // RRSIG, NSEC and NXNAME: 46, 47 and 128 (RFC 9824, section 3.1), after the next name in lower case.
         let expected =
             b"\x01\x00\x06nobody\x02fn\x04test\x00\x00\x11\0\0\0\0\0\x03\0\0\0\0\0\0\0\0\0\0\x80";
         assert_eq!(bytes, expected);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     proptest! {
-        /// The next name is a name, comes after, and lies in the zone; nothing that could be asked is between the two.
+        /// The successor is a valid name, comes later, and is in the zone; no other name lies between the two.
         #[test]
         fn nothing_lies_between(
             labels in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..64), 1..5),
@@ -170,7 +170,7 @@ mod tests {
             prop_assert!(next.len() <= 255);
             if next != *apex {
                 prop_assert_eq!(canonical(&next, &name), Ordering::Greater);
-                // A sibling and a child are not between.
+                // Neither a sibling nor a child lies between.
                 for beside in [vec![other.as_slice()], vec![other.as_slice(), all[0]]] {
                     let beside: Vec<&[u8]> = beside.into_iter().chain(all[1..].iter().copied()).collect();
                     if let Ok(mut beside) = Name::from_labels(beside) {

@@ -1,6 +1,6 @@
-//! The keys of a zone at rest: one JSON file, which all servers of the zone share. Each private key is sealed under a master key
-//! ([`fdn_service::master`]: AES-256-GCM, for this zone and this public key alone), which comes from a file or a variable and never lies
-//! beside it. Times are in milliseconds since 1970; what follows from them is said in [`super::rollover`].
+//! Storage of a zone's keys: one JSON file, which all servers of the zone share. Each private key is sealed under a master key
+//! ([`fdn_service::master`]: AES-256-GCM, bound to this zone and this public key), which comes from a file or an environment variable and is
+//! never stored with it. Times are in ms since 1970; [`super::rollover`] derives each key's stage from them.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -17,27 +17,27 @@ use super::key::ZoneKey;
 use super::ring::TimedKey;
 use super::rollover::{KeyTimes, Stage, Timing, standings};
 
-/// Most keys of a file: one signs, one comes, and the others are gone.
+/// The most keys of a file: in practice one signs, one may be on its way, and the others are retired.
 const KEYS_MAX: usize = 16;
-/// How often a key is made anew because its tag is taken.
+/// How many keys are generated at most until one has an unused tag.
 const ATTEMPTS: u32 = 100;
 
-/// What can be wrong with keys.
+/// Errors of the zone's keys.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
     /// The key file or the master key cannot be used.
     #[error(transparent)]
     Service(#[from] ServiceError),
-    /// The file is there already.
+    /// The key file already exists.
     #[error("{0} has keys already; `fdn-dns keys roll` adds one")]
     Exists(PathBuf),
-    /// The file holds something else.
+    /// The file does not hold keys of this zone.
     #[error("{path} holds no keys of {zone}: {reason}")]
     Format {
         /// The file.
         path: PathBuf,
-        /// The zone.
+        /// The zone that keys were expected for.
         zone: HostName,
         /// What is wrong.
         reason: String,
@@ -47,23 +47,23 @@ pub enum KeyError {
         "the key {tag} is sealed under the master key {master}, which is not among those given"
     )]
     MasterKey {
-        /// The key.
+        /// The key's tag.
         tag: u16,
-        /// The master key.
+        /// The id of the missing master key.
         master: MasterKeyId,
     },
-    /// A roll-over is under way.
+    /// A roll-over is in progress.
     #[error("a roll-over is under way: the key {0} is not active yet")]
     UnderWay(u16),
-    /// There is no key of this tag that waits for the parent.
+    /// No key with this tag waits for its DS record to be seen at the parent.
     #[error("no key {0} waits for its DS record to be seen at the parent")]
     NotReady(u16),
-    /// No key could be made.
+    /// No key could be generated.
     #[error(
         "no key could be made: the operating system gave no random numbers, or the file is full"
     )]
     NotMade,
-    /// The master key is not given.
+    /// No source of the master key is configured.
     #[error("zone.dnssec needs master_key_file or master_key_variable")]
     NoMaster,
 }
@@ -83,22 +83,22 @@ impl Coded for KeyError {
     }
 }
 
-/// One key as it lies in the file.
+/// One key as stored in the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredKey {
-    /// The number that DS records name it by.
+    /// The key tag that DS records contain.
     pub tag: u16,
-    /// When it was made.
+    /// When it was created.
     pub created: Timestamp,
-    /// When its DS record was seen at the parent.
+    /// When the operator saw its DS record at the parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<Timestamp>,
-    /// The public key, as hexadecimal digits.
+    /// The public key, in hexadecimal.
     pub public: String,
-    /// The master key that the private key is sealed under.
+    /// The id of the master key that the private key is sealed under.
     pub master: String,
-    /// The private key (PKCS#8, as hexadecimal digits), sealed.
+    /// The sealed private key (PKCS#8 in hexadecimal).
     pub private: Sealed,
 }
 
@@ -112,20 +112,20 @@ pub struct KeyFile {
     pub keys: Vec<StoredKey>,
 }
 
-/// Where master keys come from.
+/// The source of the master keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MasterSource {
-    /// A file, one key a line.
+    /// A file with one key per line.
     File(PathBuf),
-    /// A variable of the environment.
+    /// An environment variable.
     Variable(String),
 }
 
 impl MasterSource {
-    /// Reads the keys; with `create` a file that does not exist is made with one.
+    /// Reads the master keys; with `create`, a missing file is created with a new key.
     ///
     /// # Errors
-    /// When they cannot be read or are no keys.
+    /// When they cannot be read or parsed.
     pub fn keys(&self, create: bool) -> Result<MasterKeys, KeyError> {
         let text = match self {
             Self::File(path) if create => secret::read_or_create(path)?,
@@ -154,10 +154,10 @@ impl KeyFile {
         }
     }
 
-    /// Reads the file of a zone.
+    /// Reads the key file of a zone.
     ///
     /// # Errors
-    /// When it cannot be read, or holds anything but keys of this zone.
+    /// When it cannot be read, or holds anything else than keys of this zone.
     pub fn read(path: &Path, zone: &HostName) -> Result<Self, KeyError> {
         let wrong = |reason: String| KeyError::Format {
             path: path.to_owned(),
@@ -176,7 +176,7 @@ impl KeyFile {
         Ok(file)
     }
 
-    /// Writes the file in one step, readable by its owner alone.
+    /// Writes the file atomically, readable by its owner only.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -185,10 +185,10 @@ impl KeyFile {
         Ok(())
     }
 
-    /// Writes a file that is not there yet.
+    /// Writes the file, which must not exist yet.
     ///
     /// # Errors
-    /// When it is there, or cannot be written.
+    /// When it already exists, or cannot be written.
     pub fn write_new(&self, path: &Path) -> Result<(), KeyError> {
         if secret::write_new(path, &self.text()?)? {
             Ok(())
@@ -203,10 +203,10 @@ impl KeyFile {
         Ok(Secret::new(format!("{text}\n")))
     }
 
-    /// Adds a new key, whose tag no other of them has.
+    /// Adds a new key with a tag that no other key has. Returns the tag.
     ///
     /// # Errors
-    /// When the operating system gives no randomness, or there are too many.
+    /// When the operating system provides no random numbers, or the file is full.
     pub fn add(&mut self, masters: &MasterKeys, now: Timestamp) -> Result<u16, KeyError> {
         if self.keys.len() >= KEYS_MAX {
             return Err(KeyError::NotMade);
@@ -214,7 +214,7 @@ impl KeyFile {
         for _ in 0..ATTEMPTS {
             let pkcs8 = ZoneKey::generate().ok_or(KeyError::NotMade)?;
             let key = ZoneKey::new(&self.zone, &pkcs8).ok_or(KeyError::NotMade)?;
-            // RFC 4034, section 8: tags may be equal; while none are, a signature names one key.
+            // Key tags need not be unique (RFC 4034, section 8); with unique ones, a signature identifies one key.
             if self.keys.iter().any(|other| other.tag == key.tag()) {
                 continue;
             }
@@ -240,10 +240,10 @@ impl KeyFile {
         standings.iter().map(|standing| standing.stage).collect()
     }
 
-    /// Begins a roll-over: adds a key that takes the active one's place.
+    /// Starts a roll-over: adds a key that will replace the active one. Returns its tag.
     ///
     /// # Errors
-    /// When one is under way already, or no key can be made.
+    /// When one is already in progress, or no key can be generated.
     pub fn roll(
         &mut self,
         masters: &MasterKeys,
@@ -259,10 +259,10 @@ impl KeyFile {
         self.add(masters, now)
     }
 
-    /// Records that the DS record of a key was seen at the parent.
+    /// Records that the operator saw a key's DS record at the parent.
     ///
     /// # Errors
-    /// When the key is not one that the parent was asked to name.
+    /// When the key is not in the stage [`Stage::Ready`].
     pub fn seen(&mut self, tag: u16, now: Timestamp, timing: &Timing) -> Result<(), KeyError> {
         let stages = self.stages(now, timing);
         let mut keys = self.keys.iter_mut().zip(stages);
@@ -273,7 +273,7 @@ impl KeyFile {
         Ok(())
     }
 
-    /// Takes away keys that are no part of the zone any more. How many.
+    /// Removes keys that are no longer part of the zone. Returns their number.
     pub fn prune(&mut self, now: Timestamp, timing: &Timing) -> usize {
         let stages = self.stages(now, timing);
         let mut stages = stages.iter();
@@ -283,10 +283,10 @@ impl KeyFile {
         before - self.keys.len()
     }
 
-    /// Seals every key anew under the first master key. How many were not.
+    /// Reseals every key under the first master key. Returns the number of keys that changed.
     ///
     /// # Errors
-    /// When a master key is missing or a key was changed.
+    /// When a master key is missing or a key was tampered with.
     pub fn rewrap(&mut self, masters: &MasterKeys) -> Result<usize, KeyError> {
         let mut changed = 0;
         for key in &mut self.keys {
@@ -302,10 +302,10 @@ impl KeyFile {
         Ok(changed)
     }
 
-    /// Opens the keys.
+    /// Unseals the keys.
     ///
     /// # Errors
-    /// When a master key is missing, or a key was changed.
+    /// When a master key is missing, or a key was tampered with.
     pub fn open(&self, masters: &MasterKeys) -> Result<Vec<TimedKey>, KeyError> {
         let mut keys = Vec::with_capacity(self.keys.len());
         for stored in &self.keys {
@@ -325,7 +325,7 @@ impl KeyFile {
 }
 
 impl StoredKey {
-    /// Its times.
+    /// The times that determine its stage.
     #[must_use]
     pub const fn times(&self) -> KeyTimes {
         KeyTimes {
@@ -348,10 +348,10 @@ impl StoredKey {
     }
 }
 
-/// Whether a file is there.
+/// Whether a file exists.
 ///
 /// # Errors
-/// When that cannot be known.
+/// When that cannot be determined.
 pub fn exists(path: &Path) -> Result<bool, KeyError> {
     match std::fs::metadata(path) {
         Ok(_) => Ok(true),
@@ -399,7 +399,7 @@ mod tests {
             (keys[0].key.tag(), keys[0].times.created),
             (tag, Timestamp(5))
         );
-        // Nothing in the file is the private key, and it opens with the right key, for the right zone and key only.
+        // The key opens only with the right master key, for the right zone and the right public key.
         let other = "other.test".parse().expect("zone");
         assert!(matches!(
             KeyFile::read(&path, &other),
@@ -444,7 +444,7 @@ mod tests {
             .expect("begun");
         let again = file.roll(&masters, Timestamp(1001), &TIMING);
         assert!(matches!(again, Err(KeyError::UnderWay(tag)) if tag == second));
-        // Not before everybody may know it, and not one that is in use.
+        // Not before every resolver can know the key, and not the key that is already active.
         assert!(file.seen(second, Timestamp(1009), &TIMING).is_err());
         assert!(file.seen(first, Timestamp(1010), &TIMING).is_err());
         file.seen(second, Timestamp(1010), &TIMING).expect("seen");

@@ -1,6 +1,6 @@
-//! Reads the key file again and again, and lets keys change their stage as time goes by.
+//! Re-reads the key file periodically, and updates the keys' stages as time passes.
 //!
-//! What cannot be read changes nothing: the keys that are held go on, with their stages, and the log and a metric say so.
+//! An unreadable file changes nothing: the server goes on with the keys it holds and their stages; the failure is logged and counted.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,31 +18,31 @@ use super::file::{KeyError, KeyFile, MasterSource};
 use super::ring::{KeyState, Ring, TimedKey};
 use super::rollover::Timing;
 
-/// Where keys come from, and how long things are remembered.
+/// The source of the zone's keys, and the timing of roll-overs.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// The zone.
     pub zone: HostName,
     /// The key file.
     pub path: PathBuf,
-    /// What opens it.
+    /// The source of the master key.
     pub master: MasterSource,
-    /// How long things are remembered.
+    /// The timing of roll-overs.
     pub timing: Timing,
-    /// Pause between two looks at the file.
+    /// The interval at which the file is re-read.
     pub every: Duration,
 }
 
 impl Source {
-    /// Reads and opens the keys.
+    /// Reads and unseals the keys.
     ///
     /// # Errors
-    /// When that cannot be done.
+    /// When they cannot be read or unsealed.
     pub fn keys(&self) -> Result<Vec<TimedKey>, KeyError> {
         KeyFile::read(&self.path, &self.zone)?.open(&self.master.keys(false)?)
     }
 
-    /// The keys as they stand at `now`.
+    /// The keys with their stages at `now`.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -59,11 +59,12 @@ impl Source {
     }
 }
 
-/// Looks after the keys of a signer until `shutdown`.
+/// Keeps the keys of a signer up to date until `shutdown`.
 pub async fn run(source: Source, signer: Arc<Signer>, shutdown: CancellationToken) {
     let mut ticks = interval(source.every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // What was read last, so that keys are opened only when the file changed; and whether that failed, so that it is said once.
+    // The text that was read last, so that keys are unsealed only when the file changed; and whether the last read failed, so that
+    // a failure is logged once.
     let (mut text, mut failed) = (None, false);
     loop {
         tokio::select! {
@@ -95,7 +96,7 @@ pub async fn run(source: Source, signer: Arc<Signer>, shutdown: CancellationToke
                 }
                 signer.ring().timed()
             }
-            // The runtime ends.
+            // The runtime is shutting down.
             Err(_) => return,
         };
         if let Ok(ring) = source.standing(keys, fdn_service::now()) {

@@ -1,4 +1,4 @@
-//! One key of the zone: what it is published as (RFC 4034, section 2; RFC 6605), and what it signs.
+//! One key of the zone: its published records (RFC 4034, section 2; RFC 6605) and its signatures.
 
 use fdn_core::HostName;
 use hickory_proto::dnssec::rdata::{CDNSKEY, CDS, DNSKEY, DNSSECRData};
@@ -11,14 +11,14 @@ use crate::policy::zone::name_of;
 
 /// The algorithm of all keys.
 pub const ALGORITHM: Algorithm = Algorithm::ECDSAP256SHA256;
-/// The same as a number (RFC 6605, section 4).
+/// Its number (RFC 6605, section 4).
 pub const ALGORITHM_NUMBER: u8 = 13;
-/// Bytes of a public key: the two coordinates of a point (RFC 6605, section 4).
+/// The length of a public key in bytes: the two coordinates of a point (RFC 6605, section 4).
 pub const PUBLIC: usize = 64;
-/// A zone key that a DS record names (RFC 4034, section 2.1.1).
+/// The DNSKEY flags of a zone key that is a secure entry point (RFC 4034, section 2.1.1).
 const FLAGS: u16 = 257;
 
-/// A key that signs.
+/// A key pair of the zone.
 pub struct ZoneKey {
     pair: EcdsaKeyPair,
     public: [u8; PUBLIC],
@@ -36,7 +36,7 @@ impl std::fmt::Debug for ZoneKey {
 }
 
 impl ZoneKey {
-    /// A new private key in PKCS#8. `None` when the operating system gives no randomness.
+    /// A new private key in PKCS#8. `None` if the operating system provides no random numbers.
     #[must_use]
     pub fn generate() -> Option<Vec<u8>> {
         let random = SystemRandom::new();
@@ -44,13 +44,13 @@ impl ZoneKey {
         Some(document.ok()?.as_ref().to_vec())
     }
 
-    /// The key of a zone that a private key in PKCS#8 makes. `None` if it is none of this algorithm.
+    /// The zone key of a private key in PKCS#8. `None` if it is not a key of this algorithm.
     #[must_use]
     pub fn new(zone: &HostName, pkcs8: &[u8]) -> Option<Self> {
         let random = SystemRandom::new();
         let pair =
             EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8, &random).ok()?;
-        // The first byte only says that the point is not compressed.
+        // The first byte only says that the point is uncompressed.
         let point = pair.public_key().as_ref().get(1..)?.to_vec();
         let public = <[u8; PUBLIC]>::try_from(point.as_slice()).ok()?;
         let dnskey = DNSKEY::with_flags(FLAGS, PublicKeyBuf::new(point, ALGORITHM));
@@ -65,7 +65,7 @@ impl ZoneKey {
         })
     }
 
-    /// The number that signatures and DS records name it by (RFC 4034, appendix B).
+    /// The key tag in signatures and DS records (RFC 4034, appendix B).
     #[must_use]
     pub const fn tag(&self) -> u16 {
         self.tag
@@ -77,20 +77,20 @@ impl ZoneKey {
         &self.public
     }
 
-    /// Its signature. `None` when the operating system gives no randomness.
+    /// Signs `data`. `None` if the operating system provides no random numbers.
     #[must_use]
     pub fn sign(&self, data: &[u8]) -> Option<[u8; 64]> {
         let signature = self.pair.sign(&SystemRandom::new(), data).ok()?;
         signature.as_ref().try_into().ok()
     }
 
-    /// Its DNSKEY record's data.
+    /// The data of its DNSKEY record.
     #[must_use]
     pub fn dnskey(&self) -> RData {
         RData::DNSSEC(DNSSECRData::DNSKEY(self.dnskey.clone()))
     }
 
-    /// What asks the parent for its DS record (RFC 7344, section 3.1).
+    /// The data of its CDS record, which asks the parent for a DS record (RFC 7344, section 3.1).
     #[must_use]
     pub fn cds(&self) -> RData {
         let digest = self.digest.clone();
@@ -98,14 +98,14 @@ impl ZoneKey {
         RData::DNSSEC(DNSSECRData::CDS(cds))
     }
 
-    /// The same for parents that make the digest themselves (RFC 7344, section 3.2).
+    /// The data of its CDNSKEY record, for parents that compute the digest themselves (RFC 7344, section 3.2).
     #[must_use]
     pub fn cdnskey(&self) -> RData {
         let cdnskey = CDNSKEY::with_flags(FLAGS, Some(ALGORITHM), self.public.to_vec());
         RData::DNSSEC(DNSSECRData::CDNSKEY(cdnskey))
     }
 
-    /// The DS record for the parent (RFC 4034, section 5.3), as a zone file has it: with a digest by SHA-256 (RFC 4509).
+    /// The DS record for the parent (RFC 4034, section 5.3) in zone file format, with a SHA-256 digest (RFC 4509).
     #[must_use]
     pub fn ds(&self, zone: &HostName) -> String {
         let digest = hex::encode_upper(&self.digest);
@@ -144,7 +144,7 @@ mod tests {
         assert!(ZoneKey::new(&zone, &pkcs8[1..]).is_none());
     }
 
-    /// RFC 4034, section 5.1.4 and appendix B, by hand.
+    /// RFC 4034, section 5.1.4 and appendix B, computed by hand.
     #[test]
     fn the_digest_is_of_owner_and_data() {
         let zone: HostName = "fn.test".parse().expect("zone");
@@ -156,7 +156,7 @@ mod tests {
         .concat();
         let digest = ring::digest::digest(&ring::digest::SHA256, &data);
         assert_eq!(key.digest, digest.as_ref());
-        // RFC 4034, appendix B: the sum of the data's words, with what overflows added.
+        // RFC 4034, appendix B: the sum of the data's 16-bit words, with the carry added.
         let words = data[9..]
             .chunks(2)
             .map(|w| u32::from(w[0]) << 8 | u32::from(w[1]));

@@ -1,24 +1,24 @@
-//! DNSSEC: the zone's keys, signatures of its answers, and proofs that something does not exist (RFC 4033, 4034, 4035, 6840, 9364).
+//! DNSSEC: the zone's keys, signatures of its answers, and denial of existence (RFC 4033, 4034, 4035, 6840, 9364).
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`rollover`] | pure: in which stage each key is at a moment |
-//! | [`mod@file`] | the keys at rest, sealed under a master key |
+//! | [`rollover`] | pure: the stage of each key at a time |
+//! | [`mod@file`] | the stored keys, sealed under a master key |
 //! | [`key`] | one key: DNSKEY, DS and CDS records, signatures |
-//! | [`ring`] | the keys that count at a moment, and the records that publish them |
-//! | [`rrset`] | pure: what a signature covers, and for how long |
+//! | [`ring`] | the keys in use at a time, and the records that publish them |
+//! | [`rrset`] | pure: the data that a signature covers, and its validity period |
 //! | [`denial`] | pure: compact denial of existence (RFC 9824) |
-//! | [`cache`] | signatures that were made |
-//! | [`keeper`] | reads the key file again and again, and lets keys change their stage |
+//! | [`cache`] | the cache of signatures |
+//! | [`keeper`] | re-reads the key file and updates the keys' stages |
 //!
-//! The algorithm is ECDSA P-256 with SHA-256 (13; RFC 6605), the one that every validator must know (RFC 8624, section 3.1). There is one
-//! kind of key, which signs everything and is named by the parent's DS record. Keys are in files that all servers of the zone share, and a
-//! key's stage follows from times in the file, so servers need not talk to each other: their signatures differ and are equally valid.
+//! The algorithm is ECDSA P-256 with SHA-256 (13; RFC 6605), which every validator must implement (RFC 8624, section 3.1). There is one
+//! kind of key, which signs everything and is named by the parent's DS record. Keys are in a file that all servers of the zone share, and a
+//! key's stage follows from times in that file, so the servers need not coordinate: their signatures differ and are equally valid.
 //!
-//! A set of records is signed when it is first asked for after it changed, and then answered from the cache until half of the signature's
-//! time is over: never for every query. Sets that anybody can ask for are few (apps times clusters, and the zone's own). Names that askers
-//! make up are without number: their proofs have a cache of their own, and of those that are not in it so many are made in a second, for
-//! askers who may have forged their address; the others are sent to TCP.
+//! A record set is signed when it is first asked for after a change, and then answered from the cache until half of the signature's validity
+//! period is over; it is not signed for every query. The record sets that exist are few (apps times clusters, and the zone's own). Names that
+//! clients make up are unlimited: their proofs have a separate cache, and proofs that are not in it are made at a limited rate for clients
+//! whose address may be forged; beyond that rate such clients are sent to TCP.
 
 pub mod cache;
 pub mod denial;
@@ -44,41 +44,41 @@ use self::rrset::{Covered, Validity};
 use crate::handler::limit::{Rate, admit};
 use crate::metrics::SigningMetrics;
 
-/// For how long proofs may be saved up that were not made.
+/// The period for which unused allowance of signatures accumulates.
 const BURST: Duration = Duration::from_secs(1);
 const NANOS: u64 = 1_000_000_000;
 
 /// How answers are signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signing {
-    /// For how long a signature holds.
+    /// The validity period of signatures.
     pub validity: Validity,
-    /// Signatures kept of sets that exist.
+    /// The size of the cache for record sets that exist.
     pub answers: usize,
-    /// Signatures kept of what exists for the asker's name alone: denials and records made of wildcards.
+    /// The size of the cache for denials and wildcard expansions, which exist for the queried name only.
     pub denials: usize,
-    /// Such signatures made in a second for askers whose address may be forged. 0: no limit.
+    /// Signatures of that kind per second for clients whose address may be forged. 0: no limit.
     pub denials_per_second: u32,
 }
 
-/// Who asks, as far as signing goes.
+/// The properties of a query that matter for signing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asking {
-    /// Seconds since 1970, modulo 2^32.
+    /// The current time in seconds since 1970, modulo 2^32.
     pub now: u32,
-    /// Whether the name may be made up by the asker: it does not exist, or only by a wildcard.
+    /// Whether the client may have made up the name: it does not exist, or only by a wildcard.
     pub made_up: bool,
-    /// Whether the asker's address is known to be its own.
+    /// Whether the client's address is verified (not forged).
     pub shown: bool,
 }
 
 /// Why there is no signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsigned {
-    /// As many as may be were made in this second.
+    /// The rate limit is reached.
     #[error("as many signatures as may be were made in this second")]
     Busy,
-    /// It cannot be made.
+    /// Signing failed.
     #[error("the set of records cannot be signed")]
     Failed,
 }
@@ -91,13 +91,13 @@ pub struct Signer {
     answers: Cache,
     denials: Cache,
     rate: Option<Rate>,
-    /// When the bucket of denials is empty, in nanoseconds since 1970 (modulo 2^32 seconds).
+    /// When the token bucket of denials becomes empty, in ns since 1970 (modulo 2^32 seconds).
     due: AtomicU64,
     metrics: SigningMetrics,
 }
 
 impl Signer {
-    /// Signs with these keys.
+    /// Creates a signer with these keys.
     #[must_use]
     pub fn new(ring: Ring, signing: Signing, metrics: SigningMetrics) -> Self {
         Self {
@@ -118,27 +118,27 @@ impl Signer {
         &self.apex
     }
 
-    /// The keys of this moment.
+    /// The current keys.
     #[must_use]
     pub fn ring(&self) -> Guard<Arc<Ring>> {
         self.ring.load()
     }
 
-    /// Goes on with these keys.
+    /// Replaces the keys.
     pub fn set_ring(&self, ring: Ring) {
         self.ring.store(Arc::new(ring));
     }
 
-    /// What it counts in.
+    /// The counters of signatures.
     #[must_use]
     pub const fn metrics(&self) -> &SigningMetrics {
         &self.metrics
     }
 
-    /// The signatures of a set: records of one owner and one type. `original_ttl` is the time to live that the set has in the zone.
+    /// Returns the RRSIG records of a record set: records of one owner and one type. `original_ttl` is the set's time to live in the zone.
     ///
     /// # Errors
-    /// When none can be made, or not now.
+    /// When a signature cannot be made, or the rate limit is reached.
     pub fn sign(
         &self,
         records: &[Record],
@@ -157,7 +157,7 @@ impl Signer {
             let rrsig = RRSIG::from_sig(input, signature.bytes.to_vec());
             signatures.push(Record::from_rdata(
                 first.name.clone(),
-                // RFC 4034, section 3: it lives as long as what it covers.
+                // RFC 4034, section 3: the TTL equals that of the covered records.
                 first.ttl,
                 RData::DNSSEC(DNSSECRData::RRSIG(rrsig)),
             ));
@@ -178,7 +178,7 @@ impl Signer {
         }
     }
 
-    /// A signature from the cache, or a new one.
+    /// Returns a signature from the cache, or makes a new one.
     fn signature(
         &self,
         key: &ZoneKey,
@@ -199,7 +199,7 @@ impl Signer {
         }
         if asking.made_up && !asking.shown && !self.may_sign(asking.now) {
             self.metrics.over_limit.inc();
-            // An old one still holds for a while.
+            // A cached signature that is due for renewal is still valid.
             return held
                 .filter(|held| rrset::holds(held.expiration, asking.now))
                 .ok_or(Unsigned::Busy);
@@ -219,12 +219,12 @@ impl Signer {
         Ok(signature)
     }
 
-    /// Takes one from the second's signatures for strangers, if there is one left.
+    /// Takes one signature from the rate limit for unverified clients; false if it is used up.
     fn may_sign(&self, now: u32) -> bool {
         let Some(rate) = self.rate else { return true };
         let now = u64::from(now) * NANOS;
         let step = |due: u64| {
-            // A bucket that is far ahead is one from before the seconds began anew.
+            // A bucket far in the future dates from before the seconds wrapped around.
             let due = if due > now + 2 * rate.ahead + NANOS {
                 0
             } else {
@@ -238,7 +238,7 @@ impl Signer {
     }
 }
 
-/// Types that are there because the zone is signed, and that exist at its apex only.
+/// Whether records of this type exist because the zone is signed, and at its apex only.
 #[must_use]
 pub const fn is_key_type(kind: RecordType) -> bool {
     matches!(

@@ -1,4 +1,4 @@
-//! The keys that count at a moment, and the records that publish them.
+//! The keys in use at a time, and the records that publish them.
 
 use std::sync::Arc;
 
@@ -15,47 +15,47 @@ use crate::policy::zone::name_of;
 pub struct TimedKey {
     /// The key.
     pub key: Arc<ZoneKey>,
-    /// Its times.
+    /// The times that determine its stage.
     pub times: KeyTimes,
 }
 
-/// A key as it is told to an operator.
+/// A key as shown to operators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KeyState {
-    /// Its tag.
+    /// The key tag.
     pub tag: u16,
     /// Its stage.
     pub stage: super::rollover::Stage,
-    /// When it was made, in milliseconds since 1970.
+    /// When it was created, in ms since 1970.
     pub created: Timestamp,
-    /// When its DS record was seen at the parent.
+    /// When the operator saw its DS record at the parent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seen: Option<Timestamp>,
-    /// When its stage ends, if it does so by itself.
+    /// When its stage ends, if that time is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
     /// The DS record for the parent.
     pub ds: String,
-    /// Whether the parent should have that record now.
+    /// Whether the parent should have this DS record now.
     pub wanted: bool,
 }
 
-/// The keys at a moment.
+/// The keys at a time.
 #[derive(Debug)]
 pub struct Ring {
     zone: HostName,
     keys: Vec<(TimedKey, KeyStage)>,
-    /// Where the key stands that signs the zone.
+    /// The index of the key that signs the zone.
     active: usize,
-    /// Where the key stands that the parent should name.
+    /// The index of the key that the parent should name.
     wanted: usize,
-    /// Data of the DNSKEY, CDS and CDNSKEY records.
+    /// The data of the DNSKEY, CDS and CDNSKEY records.
     published: [Vec<RData>; 3],
     ttl: u32,
 }
 
 impl Ring {
-    /// The keys of a zone, oldest first, as they stand at `now`. `None` if there is none.
+    /// The keys of a zone, oldest first, with their stages at `now`. `None` if there are none.
     #[must_use]
     pub fn new(
         zone: HostName,
@@ -86,8 +86,9 @@ impl Ring {
         })
     }
 
-    /// The keys that sign a set of this type. The keys themselves are signed by all of them, so that whichever the parent names leads to
-    /// the zone; everything else by the active one. CDS and CDNSKEY too: it is the one that the parent trusts (RFC 7344, section 4.1).
+    /// The keys that sign a record set of this type. The DNSKEY set is signed by all published keys, so that it can be validated whichever of them
+    /// the parent names; everything else by the active key. That includes CDS and CDNSKEY: the parent trusts the active key (RFC 7344, section
+    /// 4.1).
     pub fn signers(&self, kind: RecordType) -> impl Iterator<Item = &ZoneKey> {
         let all = kind == RecordType::DNSKEY;
         self.keys
@@ -99,7 +100,7 @@ impl Ring {
             .map(|(_, (timed, _))| &*timed.key)
     }
 
-    /// The DNSKEY, CDS or CDNSKEY records, owned by `owner`: the zone's name as it was asked for.
+    /// The DNSKEY, CDS or CDNSKEY records, with `owner` as their name: the zone's name as spelled in the question. `None` for other types.
     #[must_use]
     pub fn records(&self, kind: RecordType, owner: &Name) -> Option<Vec<Record>> {
         let data = match kind {
@@ -118,7 +119,7 @@ impl Ring {
         &self.zone
     }
 
-    /// The zone's name.
+    /// The zone's name as a DNS name.
     #[must_use]
     pub fn apex(&self) -> Name {
         name_of(&self.zone)
@@ -130,7 +131,7 @@ impl Ring {
         self.keys.iter().map(|(timed, _)| timed.clone()).collect()
     }
 
-    /// All keys, oldest first, for an operator.
+    /// All keys, oldest first, as shown to operators.
     #[must_use]
     pub fn states(&self) -> Vec<KeyState> {
         let state = |(at, (timed, standing)): (usize, &(TimedKey, KeyStage))| KeyState {

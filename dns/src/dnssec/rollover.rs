@@ -1,83 +1,83 @@
-//! In which stage each of the zone's keys is: a function of the times that stand in the key file, and of nothing else.
+//! The stage of each of the zone's keys: a pure function of the times in the key file.
 //!
-//! A key that follows another goes through these stages (RFC 6781, section 4.1.2, "double signature", for a key of both kinds, and RFC
-//! 7344 for the parent):
+//! A key that replaces another goes through these stages (RFC 6781, section 4.1.2, "double signature", for a key that is KSK and ZSK in
+//! one, and RFC 7344 for the parent):
 //!
 //! | stage | in DNSKEY | signs DNSKEY | signs the zone | in CDS and CDNSKEY | ends |
 //! | --- | --- | --- | --- | --- | --- |
-//! | [`Stage::Published`] | yes | yes | no | no | when every resolver has forgotten the DNSKEY set without it |
-//! | [`Stage::Ready`] | yes | yes | no | yes | when the operator has seen its DS record at the parent |
-//! | [`Stage::Waiting`] | yes | yes | no | yes | when every resolver has forgotten the parent's old DS record |
+//! | [`Stage::Published`] | yes | yes | no | no | when the DNSKEY set without it has expired from every cache |
+//! | [`Stage::Ready`] | yes | yes | no | yes | when the operator has confirmed its DS record at the parent |
+//! | [`Stage::Waiting`] | yes | yes | no | yes | when the parent's old DS record has expired from every cache |
 //! | [`Stage::Active`] | yes | yes | yes | yes | when the next key becomes active |
-//! | [`Stage::Retired`] | yes | yes | no | no | when every resolver has forgotten what it signed |
+//! | [`Stage::Retired`] | yes | yes | no | no | when its signatures have expired from every cache |
 //! | [`Stage::Removed`] | no | no | no | no | never |
 //!
-//! At every moment the DNSKEY set is signed by each key that a DS record in any cache may name, and has the key of each signature in any
-//! cache. The zone's first key is active at once: nobody can hold anything older. Only the step from ready to waiting needs somebody
-//! who looks: a time cannot know what the parent did, and a key that is taken away too early takes the zone with it.
+//! At every time, the DNSKEY set is signed by every key that a cached DS record may name, and contains the key of every cached signature.
+//! The zone's first key is active at once, since no cache can hold anything older. Only the step from ready to waiting needs an
+//! operator: time alone does not tell what the parent did, and removing a key too early makes the zone invalid.
 
 use fdn_core::Timestamp;
 
-/// What is known of a key.
+/// The times of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyTimes {
-    /// When it was made.
+    /// When it was created.
     pub created: Timestamp,
-    /// When its DS record was seen at the parent.
+    /// When the operator saw its DS record at the parent.
     pub seen: Option<Timestamp>,
 }
 
-/// How long things are remembered, in milliseconds.
+/// The caching and propagation times that roll-overs wait for, in ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// The time to live of the DNSKEY set.
     pub key_ttl: u64,
-    /// How long it may take until every server of the zone has a changed key file.
+    /// How long a changed key file takes to reach every server of the zone.
     pub propagation: u64,
-    /// The time to live of the DS record at the parent, and how long the parent's servers take to have it.
+    /// The time to live of the DS record at the parent, plus the time that the parent's servers take to publish it.
     pub parent_ttl: u64,
-    /// How long a key is kept after the next one has become active: longer than any record of the zone lives.
+    /// How long a key is kept after the next one has become active: longer than any TTL in the zone.
     pub drain: u64,
 }
 
-/// Where a key stands.
+/// The stage of a key in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// It is in the DNSKEY set, and not every resolver has seen it.
+    /// It is in the DNSKEY set, but resolvers may have an older set cached.
     Published,
-    /// The parent is asked to name it.
+    /// The parent is asked, by CDS and CDNSKEY, to name it.
     Ready,
-    /// The parent names it, and not every resolver has seen that.
+    /// The parent names it, but resolvers may have the old DS record cached.
     Waiting,
     /// It signs the zone.
     Active,
-    /// It signed the zone.
+    /// It no longer signs the zone, but its signatures may be cached.
     Retired,
-    /// It is no part of the zone any more.
+    /// It is no longer part of the zone.
     Removed,
 }
 
 impl Stage {
-    /// Whether a key of this stage is in the DNSKEY set, and signs it.
+    /// Whether a key in this stage is in the DNSKEY set, and signs it.
     #[must_use]
     pub const fn is_published(self) -> bool {
         !matches!(self, Self::Removed)
     }
 
-    /// Whether it comes before the key that signs the zone.
+    /// Whether it precedes the active stage.
     #[must_use]
     pub const fn is_coming(self) -> bool {
         matches!(self, Self::Published | Self::Ready | Self::Waiting)
     }
 }
 
-/// A key's stage, and when it ends if it does so by itself.
+/// A key's stage, and when it ends if that time is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyStage {
     /// The stage.
     pub stage: Stage,
-    /// When the next one begins.
+    /// When the next stage begins, if known.
     pub until: Option<Timestamp>,
 }
 
@@ -85,7 +85,7 @@ const fn after(time: Timestamp, millis: u64) -> Timestamp {
     Timestamp(time.0.saturating_add(millis))
 }
 
-/// When every resolver knows that a key is in the DNSKEY set.
+/// The time from which no cache holds a DNSKEY set without the key.
 const fn known_from(key: &KeyTimes, timing: &Timing) -> Timestamp {
     after(
         key.created,
@@ -93,7 +93,7 @@ const fn known_from(key: &KeyTimes, timing: &Timing) -> Timestamp {
     )
 }
 
-/// When the key at `index` becomes active, as far as that is known.
+/// When the key at `index` becomes active, if known.
 fn active_from(index: usize, keys: &[KeyTimes], timing: &Timing) -> Option<Timestamp> {
     let key = keys.get(index)?;
     if index == 0 {
@@ -106,7 +106,7 @@ fn active_from(index: usize, keys: &[KeyTimes], timing: &Timing) -> Option<Times
     Some(named.max(known_from(key, timing)))
 }
 
-/// Where each of the keys, oldest first, stands at `now`.
+/// The stages of the keys, oldest first, at `now`.
 #[must_use]
 pub fn standings(keys: &[KeyTimes], now: Timestamp, timing: &Timing) -> Vec<KeyStage> {
     let begun = |index: &usize| active_from(*index, keys, timing).is_some_and(|from| from <= now);
@@ -161,7 +161,7 @@ fn gone(followed: Option<Timestamp>, now: Timestamp, timing: &Timing) -> KeyStag
     }
 }
 
-/// The key that the parent should name: the newest that every resolver may know, or the active one.
+/// The index of the key that the parent should name: the newest that is ready, waiting or active.
 #[must_use]
 pub fn wanted_at_parent(standings: &[KeyStage]) -> Option<usize> {
     standings.iter().rposition(|standing| {
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(stages(&seen, 1121), [Retired, Active]);
         assert_eq!(stages(&seen, 1170), [Retired, Active]);
         assert_eq!(stages(&seen, 1171), [Removed, Active]);
-        // A third key does not bring the first one back.
+        // A third key does not make the first one reappear.
         let third = [key(0, None), key(1000, Some(1020)), key(2000, None)];
         assert_eq!(stages(&third, 2000), [Removed, Active, Published]);
         assert_eq!(stages(&[], 5), []);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     proptest! {
-        /// There is one active key, whatever the times; stages only go forward; and when a stage ends is right.
+        /// For any times: exactly one key is active, stages only advance, and a stage ends when announced.
         #[test]
         fn stages_go_forward(
             gaps in proptest::collection::vec((0u64..300, proptest::option::of(0u64..300)), 1..4),

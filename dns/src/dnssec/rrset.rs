@@ -1,23 +1,23 @@
-//! What a signature covers, byte by byte (RFC 4034, sections 3.1.8.1 and 6), and for how long it holds.
+//! The data that a signature covers (RFC 4034, sections 3.1.8.1 and 6), and the validity period of signatures.
 
 use hickory_proto::rr::{LowerName, Name, Record, RecordType};
 use hickory_proto::serialize::binary::{BinEncodable, BinEncoder, NameEncoding};
 
 use super::key::{ALGORITHM_NUMBER, PUBLIC};
 
-/// How far back a signature begins, for validators whose clocks are behind, in seconds.
+/// How far signatures are backdated, in seconds, for validators whose clocks are behind.
 const BACKDATED: u32 = 3600;
 /// Class IN.
 const CLASS: [u8; 2] = [0, 1];
 
-/// For how long signatures hold.
+/// The validity period of signatures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     seconds: u32,
 }
 
 impl Validity {
-    /// Signatures that hold for so many seconds. Times are compared modulo 2^32 (RFC 4034, section 3.1.5), so it is a year at most.
+    /// Signatures valid for `seconds`, at most a year: times are compared modulo 2^32 (RFC 4034, section 3.1.5).
     #[must_use]
     pub const fn new(seconds: u32) -> Self {
         const YEAR: u32 = 365 * 86_400;
@@ -26,8 +26,8 @@ impl Validity {
         }
     }
 
-    /// When a signature made at `now` begins and ends. `spread` differs from set to set: up to an eighth of the time is left out by it, so
-    /// that what was signed at once is not renewed at once.
+    /// The inception and expiration of a signature made at `now`. `spread` differs between record sets and shortens the period by up to an
+    /// eighth, so that sets that were signed at the same time are not all renewed at the same time.
     #[must_use]
     pub fn times(self, now: u32, spread: u8) -> (u32, u32) {
         let early = u64::from(self.seconds / 8) * u64::from(spread) / 255;
@@ -38,34 +38,34 @@ impl Validity {
         )
     }
 
-    /// Whether a signature with this end is used on: less than half of its time is over.
+    /// Whether a signature with this expiration is still used: more than half of the validity period is left.
     #[must_use]
     pub const fn is_fresh(self, expiration: u32, now: u32) -> bool {
         let left = expiration.wrapping_sub(now);
-        // More than half of all numbers ahead is behind (RFC 1982).
+        // Differences of 2^31 or more are negative (RFC 1982).
         left < 1 << 31 && left > self.seconds / 2
     }
 }
 
-/// Whether a signature with this end holds (RFC 1982).
+/// Whether a signature with this expiration is still valid (RFC 1982).
 #[must_use]
 pub const fn holds(expiration: u32, now: u32) -> bool {
     let left = expiration.wrapping_sub(now);
     left < 1 << 31 && left > 0
 }
 
-/// A set of records of one owner and one type in its canonical form.
+/// A record set, of one owner and one type, in canonical form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Covered {
     kind: RecordType,
     labels: u8,
     original_ttl: u32,
-    /// The records, in their order, with nothing between them.
+    /// The canonical records in canonical order, concatenated.
     bytes: Vec<u8>,
 }
 
 impl Covered {
-    /// The canonical form of `records`, which are of one owner and one type. `None` if there are none or one of them cannot be written.
+    /// The canonical form of `records`, which have one owner and one type. `None` if there are none, or one cannot be encoded.
     #[must_use]
     pub fn new(records: &[Record], original_ttl: u32) -> Option<Self> {
         let first = records.first()?;
@@ -76,14 +76,14 @@ impl Covered {
             .map(|record| {
                 let mut out = Vec::new();
                 let mut encoder = BinEncoder::new(&mut out);
-                // RFC 4034, section 6.2: no compression, and lower case where the type asks for it.
+                // RFC 4034, section 6.2: no compression, and lower case for the types that require it.
                 encoder.set_canonical_form(true);
                 encoder.set_name_encoding(NameEncoding::Uncompressed);
                 record.data.emit(&mut encoder).ok()?;
                 Some(out)
             })
             .collect::<Option<Vec<_>>>()?;
-        // RFC 4034, section 6.3: in the order of their bytes, each once.
+        // RFC 4034, section 6.3: sorted by their bytes, without duplicates.
         data.sort();
         data.dedup();
         let mut bytes = Vec::new();
@@ -97,32 +97,32 @@ impl Covered {
         }
         Some(Self {
             kind,
-            // RFC 4034, section 3.1.3: neither the root nor a first label * counts.
+            // RFC 4034, section 3.1.3: neither the root label nor a leading `*` is counted.
             labels: first.name.num_labels(),
             original_ttl,
             bytes,
         })
     }
 
-    /// The records' type.
+    /// The type of the records.
     #[must_use]
     pub const fn kind(&self) -> RecordType {
         self.kind
     }
 
-    /// The labels of their owner.
+    /// The number of labels of the owner name, as in the RRSIG record.
     #[must_use]
     pub const fn labels(&self) -> u8 {
         self.labels
     }
 
-    /// The time to live that they have in the zone.
+    /// The time to live of the records in the zone.
     #[must_use]
     pub const fn original_ttl(&self) -> u32 {
         self.original_ttl
     }
 
-    /// What its signature by a key is kept under: the same for the same records, spelled in any way and standing in any order.
+    /// The cache key of the signature by a key: independent of the spelling and order of the records.
     #[must_use]
     pub fn id(&self, key: &[u8; PUBLIC]) -> [u8; 32] {
         let mut context = ring::digest::Context::new(&ring::digest::SHA256);
@@ -133,7 +133,7 @@ impl Covered {
         id
     }
 
-    /// What is signed: the signature's own fields, then the records (RFC 4034, section 3.1.8.1).
+    /// The data to be signed: the RRSIG fields, then the records (RFC 4034, section 3.1.8.1). `None` if it cannot be encoded.
     #[must_use]
     pub fn signed_data(
         &self,
@@ -155,7 +155,7 @@ impl Covered {
     }
 }
 
-/// A name in lower case, without compression.
+/// A name in wire format, in lower case and uncompressed.
 fn wire(name: &Name) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(64);
     let mut encoder = BinEncoder::new(&mut out);
@@ -211,10 +211,10 @@ mod tests {
                 .expect("a set")
                 .id(&key)
         );
-        // By their bytes, not by their length: a one-byte text begins with 1, "ab" with 2.
+        // Sorted by their bytes, not by the text alone: a one-byte text begins with the length 1, "ab" with 2.
         let at = |needle: &[u8]| one.bytes.windows(needle.len()).position(|w| w == needle);
         assert!(at(b"\x01a") < at(b"\x01b") && at(b"\x01b") < at(b"\x02ab"));
-        // Names inside of NS are in lower case (RFC 4034, section 6.2).
+        // Names inside NS data are in lower case (RFC 4034, section 6.2).
         let ns = |name: &str| {
             let data = RData::NS(NS(Name::from_ascii(name).expect("name")));
             Covered::new(&[record("fn.test.", data)], 20)

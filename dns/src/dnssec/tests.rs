@@ -1,4 +1,4 @@
-//! The signer: what it makes, keeps and refuses.
+//! Tests of the signer: signatures, caching and the rate limit.
 
 use fdn_core::{HostName, Timestamp};
 use hickory_proto::dnssec::Verifier;
@@ -79,13 +79,14 @@ fn a_signature_is_right_and_made_once() {
     else {
         panic!("no DNSKEY");
     };
-    // By the library's own check, whose canonical form is not ours.
+    // Verified by the library, whose canonical form is implemented separately.
     let check = |set: &[Record]| {
         dnskey.verify_rrsig(&set[0].name, set[0].dns_class, rrsig(&first[0]), set.iter())
     };
     check(&set).expect("it is right");
     check(&records("A.fn.test.", &[2, 3])).expect_err("for other records it is not");
-    // In another order and spelling it is the same one, and so after a while: less than half of its time, which is an eighth shorter at most.
+    // A different order and spelling gives the same signature, also after a while: less than half of its validity period, which is at most an
+    // eighth shorter.
     let again = signer.sign(
         &records("a.FN.test.", &[1, 2]),
         20,
@@ -96,7 +97,7 @@ fn a_signature_is_right_and_made_once() {
         rrsig(&first[0]).sig()
     );
     assert_eq!(signer.metrics().made.get(), 1);
-    // At half of its time there is another.
+    // After half of the validity period there is a new one.
     let renewed = signer
         .sign(&set, 20, asking(NOW + 500, false, false))
         .expect("signed");
@@ -127,11 +128,11 @@ fn strangers_get_so_many_proofs_in_a_second() {
         signer.metrics().over_limit.get(),
         21 - u64::try_from(made).expect("few")
     );
-    // What is kept costs nothing, who shows an address is not limited, and what exists is not either.
+    // Cached proofs are free; clients with a verified address are not limited, and neither are names that exist.
     ask(0, stranger(NOW)).expect("kept");
     ask(19, asking(NOW, true, true)).expect("shown");
     ask(18, asking(NOW, false, false)).expect("exists");
-    // Later there are more; an old one that still holds is better than none; and the seconds may begin anew.
+    // Later more are allowed; a cached signature that is still valid is better than none; and the seconds may wrap around.
     ask(17, stranger(NOW + 2)).expect("later");
     for number in 0..20 {
         drop(ask(number, stranger(NOW + 600)));

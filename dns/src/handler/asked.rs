@@ -1,4 +1,4 @@
-//! A request as the parts of this module hand it on.
+//! A scanned request with its context, as passed between the submodules.
 
 use std::cell::OnceCell;
 use std::net::SocketAddr;
@@ -9,20 +9,20 @@ use super::wire::{self, Scan};
 use crate::metrics::Transport;
 use crate::query_log::Told;
 
-/// A request with all that its answer depends on.
+/// A request and everything that its answer depends on.
 pub(super) struct Asked<'a> {
     pub(super) packet: &'a [u8],
     pub(super) scan: &'a Scan,
     pub(super) from: SocketAddr,
     pub(super) transport: Transport,
     pub(super) now: u32,
-    /// Whether it was signed, and rightly.
+    /// Whether the request has a valid signature (TSIG).
     pub(super) signed: bool,
-    /// Bytes by which a signature will make the answer longer.
+    /// The number of bytes reserved for the answer's signature.
     pub(super) reserved: usize,
-    /// What the answer followed from, if it is looked at.
+    /// What the answer was based on, filled in if the query is sampled.
     pub(super) told: Option<OnceCell<Told>>,
-    /// Whether a line is written about it.
+    /// Whether a line is written to the query log.
     pub(super) logged: bool,
 }
 
@@ -31,7 +31,7 @@ impl Asked<'_> {
         self.scan.edns.as_ref()?.subnet.as_ref()
     }
 
-    /// The client. Without a client subnet the resolver stands for its clients (RFC 7871, section 7.2.1).
+    /// The client. Without a client subnet option, the resolver's address represents its clients (RFC 7871, section 7.2.1).
     pub(super) fn client(&self) -> ClientPrefix {
         let told = self.subnet().and_then(|subnet| subnet.client);
         told.unwrap_or_else(|| ClientPrefix::host(self.from.ip()))

@@ -1,8 +1,8 @@
-//! Server cookies (RFC 7873) in the form that servers of several makers share (RFC 9018), so that every server of an anycast address
-//! that has the same secret accepts what another gave out.
+//! Server cookies (RFC 7873) in the interoperable format (RFC 9018), so that every server of an anycast address that has the same secret
+//! accepts the cookies of the others.
 //!
-//! A cookie proves that its holder gets what is sent to its address. Nobody has to have one: an asker without is answered all the
-//! same (RFC 7873, section 5.2.3), but only one with a valid cookie is free of the limits on answers.
+//! A cookie proves that its holder receives what is sent to its address. Cookies are optional: a client without one is answered all the
+//! same (RFC 7873, section 5.2.3), but only a client with a valid one is exempt from the rate limits.
 
 use std::net::IpAddr;
 
@@ -10,20 +10,20 @@ use siphasher::sip::SipHasher24;
 
 use super::wire::Cookie;
 
-/// The version of server cookies that is given out (RFC 9018, section 4.1).
+/// The version of generated server cookies (RFC 9018, section 4.1).
 const VERSION: u8 = 1;
-/// For how long a cookie counts, and how far ahead of this server's clock it may be, in seconds (RFC 9018, section 4.3).
+/// The greatest age of a cookie, and how far ahead of this server's clock it may be, in seconds (RFC 9018, section 4.3).
 const AGE_MAX: u32 = 3600;
 const AHEAD_MAX: u32 = 300;
 
-/// A key that cookies are made with.
+/// A secret that cookies are computed with.
 pub type Key = [u8; 16];
 
-/// The keys of a server.
+/// The cookie keys of a server.
 #[derive(Clone)]
 pub struct CookieKeys {
     current: Key,
-    /// Keys that other servers may still use, or that this one used before: their cookies are accepted (RFC 9018, section 5).
+    /// Keys that other servers may still use, or that this one used earlier: their cookies are accepted (RFC 9018, section 5).
     others: Vec<Key>,
 }
 
@@ -34,20 +34,20 @@ impl std::fmt::Debug for CookieKeys {
 }
 
 impl CookieKeys {
-    /// Cookies are made with `current`; those made with `others` are accepted too.
+    /// Cookies are generated with `current`; those generated with `others` are accepted too.
     #[must_use]
     pub const fn new(current: Key, others: Vec<Key>) -> Self {
         Self { current, others }
     }
 
-    /// Keys that nobody else knows: cookies hold until this server ends.
+    /// A random key: cookies are valid until this process ends.
     #[must_use]
     pub fn random() -> Self {
         Self::new(rand::random(), Vec::new())
     }
 
-    /// Reads keys from text: one of 32 hexadecimal digits in each line, the one that cookies are made with first. `None` if a line is
-    /// something else or there is none.
+    /// Parses keys from text: one per line of 32 hexadecimal digits, the current one first. `None` if a line is anything else, or there is
+    /// no key.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut keys = text
@@ -59,7 +59,7 @@ impl CookieKeys {
         Some(Self::new(current, keys.collect::<Option<_>>()?))
     }
 
-    /// The option's data in an answer: the client's part and a server's part made at `now` (seconds since 1970, modulo 2^32).
+    /// The option's data in an answer: the client cookie, and a server cookie generated at `now` (seconds since 1970, modulo 2^32).
     #[must_use]
     pub fn answer(&self, cookie: &Cookie, asker: IpAddr, now: u32) -> [u8; 24] {
         let mut out = [0; 24];
@@ -71,7 +71,7 @@ impl CookieKeys {
         out
     }
 
-    /// Whether the server's part was given to this asker not too long ago.
+    /// Whether the server cookie was given to this client, and is recent enough.
     #[must_use]
     pub fn accepts(&self, cookie: &Cookie, asker: IpAddr, now: u32) -> bool {
         let Some(server) = &cookie.server else {
@@ -88,7 +88,7 @@ impl CookieKeys {
     }
 }
 
-/// SipHash-2-4 of the client's part, version, reserved bytes, time and the asker's address (RFC 9018, section 4.4).
+/// SipHash-2-4 of the client cookie, version, reserved bytes, time and the client's address (RFC 9018, section 4.4).
 fn hash(key: &Key, cookie: &[u8; 24], asker: IpAddr) -> [u8; 8] {
     let mut input = [0; 32];
     input[..16].copy_from_slice(&cookie[..16]);
@@ -107,7 +107,7 @@ fn hash(key: &Key, cookie: &[u8; 24], asker: IpAddr) -> [u8; 8] {
         .to_le_bytes()
 }
 
-/// Compares in a time that does not tell how much is alike.
+/// Compares in constant time.
 fn same(left: &[u8; 8], right: &[u8]) -> bool {
     left.len() == right.len() && left.iter().zip(right).fold(0, |all, (l, r)| all | (l ^ r)) == 0
 }
@@ -126,7 +126,7 @@ mod tests {
         text.parse().expect("address")
     }
 
-    /// Every answer of RFC 9018, appendix A.
+    /// All examples of RFC 9018, appendix A.
     #[test]
     fn the_examples_of_the_rfc() {
         let first = "e5e973e5a6b2a43f48e7dc849e37bfcf";

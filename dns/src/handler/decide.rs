@@ -1,4 +1,4 @@
-//! What a question is answered with: what the server says of itself, or what the policy says of names, signed where that is wanted.
+//! Decides the answer to a question: the server's own identification, or the policy's verdict about names, signed if that is wanted.
 
 use fdn_core::Revision;
 use hickory_proto::op::{LowerQuery, ResponseCode};
@@ -15,14 +15,14 @@ use crate::policy::steer::{Pick, Steered};
 use crate::policy::{Body, Question};
 use crate::query_log::Told;
 
-/// What a question is answered with.
+/// The answer to a question, not yet encoded.
 pub(super) struct Decided {
     pub(super) sections: Sections,
-    /// What the answer counts as.
+    /// The class of the answer for the rate limits.
     pub(super) class: Class,
-    /// How many leading bits of the client it depends on.
+    /// The scope: the number of leading bits of the client that the answer depends on.
     pub(super) scope: u8,
-    /// The revision of what it follows from, where the name is an app's.
+    /// The revision of the bindings that it is based on; `None` if the name is not an app's.
     pub(super) revision: Option<Revision>,
 }
 
@@ -38,7 +38,7 @@ impl Decided {
 }
 
 impl Responder {
-    /// What a question is answered with.
+    /// Decides the answer to a question.
     pub(super) fn decide(
         &self,
         request: &Request,
@@ -64,7 +64,7 @@ impl Responder {
                 }
             };
         }
-        // RFC 1995, section 2: what does not fit into a datagram is one SOA record, and whoever wants more comes by TCP.
+        // RFC 1995, section 2: an IXFR answer that does not fit into a datagram is a single SOA record, and the client retries over TCP.
         let by_datagram = asked.transport == Transport::Udp;
         if asked.signed && by_datagram && query.query_type() == RecordType::IXFR {
             return Decided::the_same_for_all(self.newest(query), Class::Name);

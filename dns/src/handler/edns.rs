@@ -1,5 +1,5 @@
-//! What an answer has beside its records: the OPT record with the options that were asked for (RFC 6891), cookies among them (RFC 7873), and how long
-//! it may be.
+//! What an answer carries besides its records: the OPT record with the requested options (RFC 6891), among them cookies (RFC 7873). Also the
+//! maximum length of an answer.
 
 use fdn_core::Revision;
 use fdn_core::api::edns::REVISION;
@@ -12,7 +12,7 @@ use super::{Reply, Responder, UDP_MIN};
 use crate::metrics::QueryKind;
 
 impl Responder {
-    /// The OPT record of an answer: there if the request had one (RFC 6891, section 6.1.1), with the options that were asked for.
+    /// The OPT record of an answer: present if the request had one (RFC 6891, section 6.1.1), with the requested options.
     pub(super) fn edns(
         &self,
         asked: &Asked<'_>,
@@ -26,7 +26,7 @@ impl Responder {
         let mut add = |code, data| edns.options_mut().insert(EdnsOption::Unknown(code, data));
         if let Some(subnet) = &theirs.subnet {
             self.metrics.with_subnet();
-            // RFC 7871, section 7.2.1: an answer that was not tailored says so by scope 0; an error says nothing.
+            // RFC 7871, section 7.2.1: an answer that does not depend on the client has scope 0; an error has no client subnet option.
             if matches!(code, ResponseCode::NoError | ResponseCode::NXDomain) {
                 add(wire::CLIENT_SUBNET, subnet.answer(scope));
             }
@@ -44,7 +44,7 @@ impl Responder {
         Some(edns)
     }
 
-    /// The answer to a request without a question: a cookie (RFC 7873, section 5.4).
+    /// The answer to a request without a question: a server cookie (RFC 7873, section 5.4).
     pub(super) fn cookie_only(&self, asked: &Asked<'_>) -> Reply {
         let cookie = asked.scan.edns.as_ref().and_then(|e| e.cookie.as_ref());
         let (Some(cookie), Some(keys)) = (cookie, &self.guard.cookies) else {
@@ -58,7 +58,7 @@ impl Responder {
         let data = keys.answer(cookie, asked.from.ip(), asked.now);
         let failure = Failure::of(asked.scan, ResponseCode::NoError);
         let mut reply = Reply::failure(asked.packet, &failure, self.udp_size);
-        // The OPT record is the last thing in it, and its length the last thing there.
+        // The OPT record is the last record, and its two-byte data length the last field.
         reply.bytes.truncate(reply.bytes.len() - 2);
         for word in [4 + data.len(), usize::from(wire::COOKIE), data.len()] {
             let word = u16::try_from(word).unwrap_or(u16::MAX);
@@ -69,7 +69,7 @@ impl Responder {
         reply
     }
 
-    /// Whether a cookie shows that the asker's address is its own.
+    /// Whether a valid cookie proves that the client's address is not forged.
     pub(super) fn verified(&self, asked: &Asked<'_>) -> bool {
         let cookie = asked.scan.edns.as_ref().and_then(|e| e.cookie.as_ref());
         match (cookie, &self.guard.cookies) {
@@ -78,7 +78,7 @@ impl Responder {
         }
     }
 
-    /// How long an answer may be, in bytes.
+    /// The maximum length of an answer, in bytes.
     pub(super) fn size_limit(&self, asked: &Asked<'_>, verified: bool) -> u16 {
         let reserved = u16::try_from(asked.reserved).unwrap_or(u16::MAX);
         if asked.transport.is_stream() {
@@ -96,7 +96,7 @@ impl Responder {
         taken.min(unverified.saturating_sub(reserved))
     }
 
-    /// How long an answer over UDP may be to one who may have forged its address.
+    /// The maximum length, in bytes, of an answer over UDP to a client whose address may be forged.
     pub(super) fn unverified_limit(&self, packet: &[u8]) -> u16 {
         match usize::from(self.guard.amplification) * packet.len() {
             0 => u16::MAX,

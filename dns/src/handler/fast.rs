@@ -1,13 +1,13 @@
-//! The narrow path of most queries: one question for A or AAAA in class IN about an app, with at most a plain OPT record and a client
-//! subnet. Its answer is written straight into a buffer, from address records that stand ready ([`Addresses::records`]): no
-//! allocation, no waiting for a lock, no log line.
+//! The fast path of most queries: one question for A or AAAA in class IN about an app, with at most a plain OPT record and a client
+//! subnet. The answer is written straight into a buffer, from pre-encoded address records ([`Addresses::records`]): no allocation,
+//! no waiting for a lock, no log line.
 //!
-//! Everything that is in any way odd is left to [`Responder::respond`], which knows all the rules. What this path does answer, it
-//! answers byte for byte as that one would; `tests` holds the two against each other over whole and mutated queries.
+//! Anything unusual is left to [`Responder::respond`], which knows all the rules. The answers of this path are byte for byte those of the
+//! general path; `tests` compares the two over valid and mutated queries.
 //!
-//! What counts as plain: opcode QUERY and no flag but RD (and AD, which says nothing in a query that is answered without DNSSEC);
-//! no compression in the question; nothing behind the records; of options only a client subnet of family 1 or 2 that is exact
-//! (RFC 7871, sections 6 and 7.1.1) and not /0; the DO bit clear. The answer comes from a living cluster and fits.
+//! A query is plain if its opcode is QUERY and no flag but RD is set (or AD, which has no effect on an answer without DNSSEC);
+//! the question is not compressed; nothing follows the records; the only option is at most one client subnet of family 1 or 2 that is exact
+//! (RFC 7871, sections 6 and 7.1.1) and not /0; and the DO bit is clear. The answer must come from a live cluster and must fit.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
@@ -23,30 +23,30 @@ use crate::policy::fleet::{Addresses, Family};
 use crate::policy::steer::{self, Pick};
 use crate::query_log::Told;
 
-/// Bytes of a message header (RFC 1035, section 4.1.1).
+/// The length of a message header in bytes (RFC 1035, section 4.1.1).
 const HEADER: usize = 12;
-/// Bytes of an OPT record without options (RFC 6891, section 6.1.2).
+/// The length of an OPT record without options in bytes (RFC 6891, section 6.1.2).
 const OPT: usize = 11;
-/// Bytes of a client subnet option before its address: code, length, family, source, scope.
+/// The bytes of a client subnet option before its address: code, length, family, source, scope.
 const SUBNET: usize = 8;
 
-/// A query as this path takes it.
+/// A query that this path can answer.
 #[derive(Debug)]
 struct Plain<'a> {
     id: u16,
-    /// The RD bit, which is copied.
+    /// The RD bit, which the answer repeats.
     recursion: u8,
-    /// The question's bytes: name, type and class.
+    /// The bytes of the question: name, type and class.
     question: &'a [u8],
     family: Family,
-    /// What the OPT record says, if there is one.
+    /// The OPT record, if there is one.
     edns: Option<PlainEdns<'a>>,
 }
 
 #[derive(Debug)]
 struct PlainEdns<'a> {
     payload: u16,
-    /// The client, and the bytes of the option.
+    /// The client, and the bytes of its option.
     subnet: Option<(ClientPrefix, &'a [u8])>,
 }
 
@@ -74,7 +74,7 @@ impl<'a> Plain<'a> {
         else {
             return None;
         };
-        // RD alone in the one, AD alone in the other.
+        // Only RD may be set in the first byte, only AD in the second.
         if flags & 0xfe != 0 || more & 0xdf != 0 {
             return None;
         }
@@ -86,7 +86,7 @@ impl<'a> Plain<'a> {
                 _ => return None,
             }
         }
-        // The longest name, as written (RFC 1035, section 2.3.4).
+        // The longest name in wire format (RFC 1035, section 2.3.4).
         if at > 254 {
             return None;
         }
@@ -110,7 +110,7 @@ impl<'a> Plain<'a> {
         })
     }
 
-    /// The question's name.
+    /// The question's name in wire format.
     fn name(&self) -> &'a [u8] {
         &self.question[..self.question.len() - 4]
     }
@@ -119,7 +119,7 @@ impl<'a> Plain<'a> {
 impl<'a> PlainEdns<'a> {
     fn parse(record: &'a [u8]) -> Option<Self> {
         let (opt, option) = record.split_first_chunk::<OPT>()?;
-        // The root; type 41; the payload; extended code, version and flags 0; the length.
+        // The root name; type 41; the payload size; extended code, version and flags, all 0; the length of the options.
         let [0, 0, 41, p0, p1, 0, 0, 0, 0, l0, l1] = *opt else {
             return None;
         };
@@ -137,13 +137,13 @@ impl<'a> PlainEdns<'a> {
         })
     }
 
-    /// The option's bytes, if there is one.
+    /// The bytes of the client subnet option; empty if there is none.
     fn option(&self) -> &'a [u8] {
         self.subnet.map_or(&[], |(_, option)| option)
     }
 }
 
-/// The client of an exact client subnet option, which is all that is there.
+/// The client of an exact client subnet option, which must be the only option.
 fn client(option: &[u8]) -> Option<ClientPrefix> {
     let (head, address) = option.split_first_chunk::<SUBNET>()?;
     let [0, 8, l0, l1, 0, family, source, 0] = *head else {
@@ -176,7 +176,7 @@ fn client(option: &[u8]) -> Option<ClientPrefix> {
     Some(ClientPrefix::new(addr, source))
 }
 
-/// Writes the answer: `count` of the records, which are `size` bytes each, beginning at byte `first` of them.
+/// Writes the answer with `count` of the records, which are `size` bytes each, starting at byte offset `first` and wrapping around.
 fn write(
     query: &Plain<'_>,
     (records, size, count, first): (&[u8], usize, usize, usize),
@@ -187,7 +187,7 @@ fn write(
     let [i0, i1] = query.id.to_be_bytes();
     let [c0, c1] = u16::try_from(count).ok()?.to_be_bytes();
     let opt = u8::from(query.edns.is_some());
-    // QR and AA set, RD as asked, everything else clear.
+    // QR and AA are set, RD is copied, all others are clear.
     let flags = 0x84 | query.recursion;
     out.extend_from_slice(&[i0, i1, flags, 0, 0, 1, c0, c1, 0, 0, 0, opt]);
     out.extend_from_slice(query.question);
@@ -207,7 +207,7 @@ fn write(
         out.extend_from_slice(&[0, 0, 41, s0, s1, 0, 0, 0, 0, l0, l1]);
         let start = out.len();
         out.extend_from_slice(edns.option());
-        // The option comes back as it came, with the scope set (RFC 7871, section 7.2.1).
+        // The option is returned as it came, with the scope set (RFC 7871, section 7.2.1).
         if let Some((client, option)) = edns.subnet {
             let family = number([option[4], option[5]]);
             out[start + SUBNET - 1] = scope_as_asked(client, family, scope);
@@ -217,8 +217,8 @@ fn write(
 }
 
 impl Responder {
-    /// Writes the answer to a plain query over UDP into `out`, and says where the query's name stands. If it did not, `out` holds nothing
-    /// of use, and nothing has been counted. Limits on answers are its caller's.
+    /// Writes the answer to a plain query over UDP into `out`, and returns the position of the query's name. If it returns `None`, the content of
+    /// `out` is undefined and nothing has been counted. Rate limits are left to the caller.
     pub fn respond_fast(
         &self,
         packet: &[u8],
@@ -247,7 +247,7 @@ impl Responder {
         let (names, serving) = (self.published.names(), self.published.serving());
         let table = names.app_of_wire(query.name())?;
         let subnet = query.edns.as_ref().and_then(|edns| edns.subnet);
-        // Without a client subnet the resolver stands for its clients (RFC 7871, section 7.2.1).
+        // Without a client subnet option, the resolver's address represents its clients (RFC 7871, section 7.2.1).
         let client = subnet.map_or_else(|| ClientPrefix::host(from.ip()), |(client, _)| client);
         let steered = steer::choose(
             table,

@@ -1,12 +1,12 @@
-//! DNS over HTTPS (RFC 8484): HTTP/2, GET and POST at `/dns-query`.
+//! DNS over HTTPS (RFC 8484): HTTP/2, with GET and POST at `/dns-query`.
 //!
-//! A message that can be answered is answered with status 200, whatever its DNS code is; everything else with a status of its own and no
-//! message (section 4.2.1). An answer may be kept for as long as its records live (section 5.1), by shared caches only if it follows
-//! from the request alone: one that carries no client subnet is answered by the address that it comes from.
+//! A message that can be answered gets status 200, whatever the DNS response code; everything else gets an HTTP error status and no
+//! message (section 4.2.1). An answer may be cached as long as its records are valid (section 5.1), but by shared caches only if it depends on
+//! the request alone: the answer to a request without a client subnet depends on the source address.
 //!
-//! A connection ends when no request was answered within the idle time, however slowly the next one's bytes trickle in. It holds
-//! so many requests, none of them longer than a request over TCP; a peer that does not take its answers gets no further request
-//! in, and so is idle too.
+//! A connection is closed if no request was answered within the idle time, however slowly the next request's bytes arrive. The number of
+//! concurrent requests is limited, and their length as over TCP. A peer that does not accept its answers cannot send further requests,
+//! so it becomes idle too.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -36,19 +36,19 @@ use super::tls::Handshakes;
 use super::{Responder, wire};
 use crate::metrics::Transport;
 
-/// The protocol as TLS names it (RFC 9113, section 3.2).
+/// The ALPN protocol id (RFC 9113, section 3.2).
 pub const ALPN: &[u8] = b"h2";
-/// Where questions are taken.
+/// The path of queries.
 const PATH: &str = "/dns-query";
-/// The one media type (RFC 8484, section 6).
+/// The only media type (RFC 8484, section 6).
 const MESSAGE: &str = "application/dns-message";
-/// Bytes that a peer may send ahead, on a connection and on each of its streams: the smallest there may be (RFC 9113, section 6.9.2).
+/// The bytes that a peer may send ahead, per connection and per stream: the initial window of the protocol (RFC 9113, section 6.9.2).
 const WINDOW: u32 = 65_535;
-/// Bytes of answers that wait for a peer to take them, and of a request's header.
+/// The most bytes of answers that are buffered for a peer, and the most bytes of a request's headers.
 const SEND_BUFFER: usize = 64 * 1024;
 const HEADER_LIST: u32 = 16 * 1024;
 
-/// Accepts and answers until `shutdown`; `streams` requests are under way at once on one connection.
+/// Accepts connections and answers until `shutdown`; each connection has at most `streams` concurrent requests.
 pub async fn serve(
     listener: TcpListener,
     handshakes: Handshakes,
@@ -76,7 +76,7 @@ async fn converse(
     place: Place,
 ) {
     let begin = Instant::now();
-    // Milliseconds from the connection's beginning to its last answer.
+    // The time in ms from the beginning of the connection to its last answer.
     let answered = Arc::new(AtomicU64::new(0));
     let place = Arc::new(place);
     let service = service_fn(|request| {
@@ -101,7 +101,7 @@ async fn converse(
         let last = answered.load(Ordering::Relaxed);
         let end = begin + Duration::from_millis(last) + place.idle();
         tokio::select! {
-            // How it ended is its peer's business.
+            // How the connection ended does not matter here.
             _ = connection.as_mut() => return,
             () = sleep_until(end) => {}
         }
@@ -109,7 +109,7 @@ async fn converse(
             break;
         }
     }
-    // Who asks in this moment learns that the request was not dealt with (RFC 9113, section 6.8).
+    // A peer that sends a request right now learns that it was not processed (RFC 9113, section 6.8).
     connection.as_mut().graceful_shutdown();
     drop(timeout(place.idle(), connection).await);
 }
@@ -123,7 +123,7 @@ async fn answer(
 ) -> Response<Full<Bytes>> {
     let replied = message(request, longest, time).await.and_then(|message| {
         let reply = responder.respond(&message, peer, Transport::Https);
-        // What deserves no answer elsewhere is no question.
+        // A message that is dropped silently on other transports is a bad request here.
         let reply = reply.ok_or(StatusCode::BAD_REQUEST)?;
         let kept = keep(&message, &reply);
         Ok((reply, kept))
@@ -149,9 +149,10 @@ async fn answer(
     }
 }
 
-/// The DNS message that a request carries, or the status that says why there is none.
+/// Returns the DNS message in a request, or the HTTP status that says why there is none.
 ///
-/// A body is taken before a request is refused too: a stream that is answered half read is reset, and some clients then lose the answer.
+/// The body is read before a request is refused, too: a stream that is answered before it is fully read is reset, and some clients then lose the
+/// answer.
 async fn message(
     request: Request<Incoming>,
     longest: usize,
@@ -168,7 +169,7 @@ async fn message(
     }
 }
 
-/// The message in a request's address; nothing if it is in the body.
+/// Returns the message in a request's URL, or `None` if it is in the body.
 fn carried(request: &Parts, longest: usize) -> Result<Option<Bytes>, StatusCode> {
     if request.uri.path() != PATH {
         return Err(StatusCode::NOT_FOUND);
@@ -187,7 +188,7 @@ fn carried(request: &Parts, longest: usize) -> Result<Option<Bytes>, StatusCode>
     Ok(None)
 }
 
-/// Reads a body of at most `longest` bytes. Of a longer one as much is dropped as a peer may send without being asked for more.
+/// Reads a body of at most `longest` bytes. A longer one is read and dropped up to the window, which the peer may send without asking.
 async fn read(mut body: Incoming, longest: usize) -> Result<Bytes, StatusCode> {
     let (mut kept, mut taken) = (Vec::new(), 0_usize);
     while let Some(frame) = body.frame().await {
@@ -208,7 +209,7 @@ async fn read(mut body: Incoming, longest: usize) -> Result<Bytes, StatusCode> {
     Ok(Bytes::from(kept))
 }
 
-/// The message in the variable `dns` of a query: base64url without padding (RFC 8484, section 6).
+/// The message in the query parameter `dns`: base64url without padding (RFC 8484, section 6).
 fn variable(query: &str, longest: usize) -> Result<Bytes, StatusCode> {
     let mut values = query
         .split('&')
@@ -223,7 +224,7 @@ fn variable(query: &str, longest: usize) -> Result<Bytes, StatusCode> {
     bytes.map(Bytes::from).map_err(|_| StatusCode::BAD_REQUEST)
 }
 
-/// For how long, and by whom, an answer may be kept (RFC 8484, section 5.1).
+/// The `Cache-Control` header: how long an answer may be cached, and by whom (RFC 8484, section 5.1).
 fn keep(message: &[u8], reply: &[u8]) -> HeaderValue {
     let edns = wire::scan(message).ok().and_then(|scan| scan.edns);
     let alone = edns.is_some_and(|edns| {

@@ -1,27 +1,27 @@
-//! What the server tells about itself: nothing, unless the operator says what.
+//! The server's identification of itself: nothing, unless it is configured.
 //!
-//! | asked | told | source |
+//! | question | answer | source |
 //! | --- | --- | --- |
 //! | EDNS option NSID | [`Identity::name`] | RFC 5001 |
 //! | TXT of class CH: `id.server`, `hostname.bind` | [`Identity::name`] | RFC 4892 |
 //! | TXT of class CH: `version.server`, `version.bind` | [`Identity::version`] | RFC 4892 |
 //!
-//! Everything else of class CH, and these while there is nothing to tell, is refused.
+//! Everything else in class CH is refused, and so are these if they are not configured.
 
 use hickory_proto::rr::rdata::TXT;
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 
-/// What may be told. Each text has at most 255 bytes, so that it fits into a character string.
+/// The configured texts. Each has at most 255 bytes, so that it fits into a character string.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// Which of several servers this is.
+    /// The name of this server among several.
     pub name: Option<String>,
-    /// What runs here.
+    /// The software version.
     pub version: Option<String>,
 }
 
 impl Identity {
-    /// The record that answers a question of class CH, owned by the name as it was asked.
+    /// The record that answers a question of class CH, with the name as spelled in the question.
     #[must_use]
     pub fn chaos(&self, asked: &Name, kind: RecordType) -> Option<Record> {
         if kind != RecordType::TXT {

@@ -1,23 +1,23 @@
-//! How many answers a network gets over UDP, where the sender of a request may be forged.
+//! Rate limits on answers over UDP, where the source address of a request may be forged.
 //!
-//! Whoever forges a victim's address makes this server send to the victim. An answer is at most ten times its question (see
-//! [`super::Responder`]), and their number is limited here, for each network of clients (IPv4 /24, IPv6 /56 by default) and
+//! Anyone who forges a victim's address makes this server send to the victim. An answer is at most ten times its question (see
+//! [`super::Responder`]), and the number of answers is limited here, per network of clients (IPv4 /24, IPv6 /56 by default) and per
 //!
-//! | what | counted by | why |
+//! | answers | key besides the network | reason |
 //! | --- | --- | --- |
-//! | answers to a name that exists | name | one resolver asks for many names, and for each rarely |
-//! | names that do not exist, or exist by a wildcard | zone | there are endless many: each name by itself would never reach a limit |
-//! | errors | nothing else | no honest resolver gets many |
-//! | all of them | nothing else | many names at once reach a limit too |
+//! | for names that exist | the name | a resolver asks for many names, but rarely for the same one |
+//! | for names that do not exist, or exist by a wildcard | the zone | they are unlimited: a limit per name would never be reached |
+//! | errors | none | no legitimate resolver gets many |
+//! | all of them | none | many different names together have a limit too |
 //!
-//! Beyond a limit one in [`Limits::slip`] requests is answered with TC and no records, so that an honest asker behind a forged address
-//! comes back over TCP, where addresses cannot be forged and nothing is limited. Neither are askers with a valid
-//! cookie ([`super::cookie`]) and the networks in [`Limits::exempt`].
+//! Beyond a limit, one in [`Limits::slip`] requests is answered with TC and no records, so that a legitimate client whose address is forged by
+//! others retries over TCP, where addresses cannot be forged and there are no limits. Clients with a valid cookie ([`super::cookie`]) and the
+//! networks in [`Limits::exempt`] are not limited either.
 //!
-//! The rate is kept by the generic cell rate algorithm (ITU-T I.371, annex A): one number for each bucket, the time at which it would
-//! be empty. [`admit`] is that step. Buckets are two rows of atomics, of fixed size: a client's bucket is found by a keyed hash in
-//! each row, and only when both are full it is limited. Buckets are shared, so a limit may be reached early by chance (both rows
-//! shared with busy networks), never late; nothing is allocated, locked or evicted, however many addresses are forged.
+//! Rates are enforced with the generic cell rate algorithm (ITU-T I.371, annex A): each bucket is one number, the time at which it will
+//! be empty; [`admit`] is one step. The buckets are two rows of atomics, of fixed size: a keyed hash selects a client's bucket in each row,
+//! and the client is limited only if both are full. Buckets are shared, so a limit may be reached early by chance (if both buckets are
+//! shared with busy networks), but never late; nothing is allocated, locked or evicted, however many addresses are forged.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::net::IpAddr;
@@ -26,67 +26,67 @@ use std::time::{Duration, Instant};
 
 use fdn_core::ClientPrefix;
 
-/// Nanoseconds in a second.
+/// Nanoseconds per second.
 const SECOND: u64 = 1_000_000_000;
 
-/// What is allowed.
+/// The limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Answers for one name to one network, each second. For all rates 0 is no limit.
+    /// Answers per second for one name to one network. For all rates, 0 means no limit.
     pub names: u32,
-    /// Answers to one network each second that a name does not exist, or made of a wildcard.
+    /// Negative answers (no such name) and wildcard answers per second to one network.
     pub zone: u32,
-    /// Errors to one network, each second.
+    /// Errors per second to one network.
     pub errors: u32,
-    /// Answers of all kinds to one network, each second.
+    /// Answers of all kinds per second to one network.
     pub total: u32,
-    /// For how long a network may save up what it did not use.
+    /// The period for which a network's unused allowance accumulates.
     pub burst: Duration,
-    /// Beyond a limit one in so many requests is sent to TCP, the others get no answer. 0: none is.
+    /// Beyond a limit, one in this many requests is sent to TCP, and the others get no answer. 0: none is sent to TCP.
     pub slip: u16,
-    /// How many leading bits of an IPv4 address make a network.
+    /// The prefix length of an IPv4 network, in bits.
     pub ipv4_len: u8,
-    /// How many leading bits of an IPv6 address make a network.
+    /// The prefix length of an IPv6 network, in bits.
     pub ipv6_len: u8,
     /// Networks without limits.
     pub exempt: Vec<ClientPrefix>,
-    /// Buckets in each of two rows.
+    /// The number of buckets in each of the two rows.
     pub buckets: usize,
 }
 
-/// What an answer counts as.
+/// The class of an answer for the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// A name that exists.
     Name,
-    /// A name that does not exist, or exists by a wildcard.
+    /// A name that does not exist, or exists by a wildcard: counted by zone.
     Zone,
     /// An error.
     Error,
 }
 
-/// What becomes of an answer.
+/// What to do with an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is sent.
+    /// Send it.
     Send,
-    /// The asker is sent to TCP.
+    /// Send a truncated answer, so that the client retries over TCP.
     Slip,
-    /// It is not sent.
+    /// Send nothing.
     Drop,
 }
 
-/// A rate as the bucket counts it, in nanoseconds.
+/// A rate in units of the bucket, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// What one answer takes.
+    /// The cost of one answer.
     pub cost: u64,
-    /// How far ahead of time a bucket may be full.
+    /// How far a bucket may be filled ahead of the current time.
     pub ahead: u64,
 }
 
 impl Rate {
-    /// So many a second, with this much saved up. `None`: no limit.
+    /// A rate of `per_second` with allowance for `burst`. `None`: no limit.
     #[must_use]
     pub fn new(per_second: u32, burst: Duration) -> Option<Self> {
         let cost = SECOND.checked_div(u64::from(per_second))?;
@@ -95,14 +95,14 @@ impl Rate {
     }
 }
 
-/// One step of the algorithm: when the bucket that is full until `due` would be empty after one more answer at `now`; `None` when it
-/// is too full for one.
+/// One step of the algorithm: the bucket is full until `due`; returns its new value after one more answer at `now`, or `None` if it is too
+/// full for one.
 #[must_use]
 pub fn admit(due: u64, now: u64, rate: Rate) -> Option<u64> {
     (due <= now.saturating_add(rate.ahead)).then(|| due.max(now).saturating_add(rate.cost))
 }
 
-/// The limits and how much of them is used.
+/// The limits and their current use.
 pub struct Limiter {
     limits: Limits,
     rates: [Option<Rate>; 3],
@@ -121,7 +121,7 @@ impl std::fmt::Debug for Limiter {
 }
 
 impl Limiter {
-    /// A limiter that nobody has used yet.
+    /// Creates an unused limiter.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let row = || {
@@ -140,15 +140,15 @@ impl Limiter {
         }
     }
 
-    /// A moment as [`Limiter::decide`] counts it.
+    /// Converts a time to the nanoseconds that [`Limiter::decide`] takes.
     #[must_use]
     pub fn nanos(&self, now: Instant) -> u64 {
         let since = now.saturating_duration_since(self.started);
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Decides about one answer. `now` is the time since this limiter was made, in nanoseconds; `name` the question's name as it was asked,
-    /// and `id` the request's.
+    /// Decides about one answer. `now` is the time since this limiter was created, in ns; `name` is the question's name as spelled, and `id` the
+    /// message id of the request.
     #[must_use]
     pub fn decide(&self, now: u64, asker: IpAddr, class: Class, name: &[u8], id: u16) -> Outcome {
         let asker = asker.to_canonical();
@@ -164,7 +164,7 @@ impl Limiter {
         let mut own = self.hasher.build_hasher();
         (network, class as u8).hash(&mut own);
         if class == Class::Name {
-            // In lower case: spelling it differently (0x20) must not make it another. A name has at most 255 bytes (RFC 1035, section 3.1).
+            // In lower case, so that a different spelling (0x20) is not a different name. A name has at most 255 bytes (RFC 1035, section 3.1).
             let mut lower = [0; 255];
             let len = name.len().min(lower.len());
             lower[..len].copy_from_slice(&name[..len]);
@@ -182,7 +182,7 @@ impl Limiter {
         }
     }
 
-    /// Puts one answer into the buckets of `key`, unless both are too full.
+    /// Adds one answer to the buckets of `key`, unless both are too full.
     fn take(&self, key: u64, now: u64, rate: Option<Rate>) -> bool {
         let Some(rate) = rate else { return true };
         let halves = [key & u64::from(u32::MAX), key >> 32];
@@ -191,8 +191,8 @@ impl Limiter {
             &self.rows[row][usize::try_from(index).unwrap_or(0)]
         };
         let buckets = [bucket(0), bucket(1)];
-        // The emptier one is nearer to the truth: the other is shared with somebody. Two threads may read the same and count one answer
-        // for two; a lock would cost more than that is worth.
+        // The emptier bucket is the better estimate: the other one is shared. Two threads may read the same value and count two answers as one;
+        // a lock would cost more than that is worth.
         let due = buckets.map(|b| b.load(Ordering::Relaxed));
         let Some(next) = admit(due[0].min(due[1]), now, rate) else {
             return false;

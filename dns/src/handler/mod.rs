@@ -1,14 +1,14 @@
-//! From bytes to bytes: scans and decodes a request, asks the policy, encodes the answer.
+//! From bytes to bytes: scans and decodes a request, asks the policy, and encodes the answer.
 //!
 //! [`Responder::respond`] is synchronous: it never waits, logs nothing, and takes no contended lock (metrics are atomics, demand uses
-//! `try_lock` and gives up, signatures are kept in parts that are locked for a look-up each). Requests are decoded by hickory-server's
-//! [`Request`], answers encoded by the message encoder under it. Two parts of hickory-server are not used. Its `Server` loop logs two
-//! lines for every query, starts a task for every datagram without a bound, has no cap on TCP connections, and answers what it cannot
-//! decode without question and OPT record; [`udp`] and [`tcp`] are the loops instead; the latter serves any byte stream, and so
-//! [`tls`] too, beside which stands [`https`]. Its response builder never compresses a name against the question; `AskedQuestion` does.
+//! `try_lock` and gives up, signatures are cached in shards that are locked for one lookup each). Requests are decoded by hickory-server's
+//! [`Request`], answers are encoded by its message encoder. Two parts of hickory-server are not used. Its `Server` loop logs two
+//! lines per query, starts a task per datagram without a bound, does not limit TCP connections, and answers undecodable requests
+//! without question and OPT record. The loops here are [`udp`] and [`tcp`] instead; the latter serves any byte stream, and so [`tls`] too;
+//! [`https`] is separate. Its response builder never compresses a name against the question; `AskedQuestion` does.
 //!
-//! The reply to a request is a function of the request, the state that is published and, if it has a cookie, the time
-//! ([`Responder::reply`]). [`Responder::datagram`] adds the one thing that depends on requests before: [`limit`].
+//! The reply to a request is a function of the request, the published state and, if the request has a cookie, the time
+//! ([`Responder::reply`]). [`Responder::datagram`] adds the only thing that depends on earlier requests: [`limit`].
 
 mod asked;
 pub mod cookie;
@@ -57,7 +57,7 @@ use crate::published::Published;
 use crate::query_log::QueryLog;
 use crate::sync::demand::Demand;
 
-/// The smallest size that every asker takes over UDP (RFC 1035, section 4.2.1; RFC 6891, section 6.2.3).
+/// The smallest size that every client accepts over UDP (RFC 1035, section 4.2.1; RFC 6891, section 6.2.3).
 const UDP_MIN: u16 = 512;
 
 /// Turns requests into answers.
@@ -66,41 +66,41 @@ pub struct Responder {
     policy: Policy,
     demand: Arc<Demand>,
     metrics: Arc<Metrics>,
-    /// The largest answer sent over UDP, whatever the asker takes.
+    /// The largest answer over UDP, in bytes, whatever the client accepts.
     udp_size: u16,
     guard: Guard,
-    /// Signs what is answered, if the zone is signed.
+    /// The signer, if the zone is signed.
     signer: Option<Arc<Signer>>,
-    /// Takes a sample of the questions, if the operator wants one.
+    /// The query log, if it is enabled.
     query_log: Option<QueryLog>,
 }
 
-/// What the operator lets the server tell, and whom it believes.
+/// The configured protections: identification, cookies, limits and trusted keys.
 #[derive(Debug, Default)]
 pub struct Guard {
-    /// What the server tells about itself.
+    /// The server's identification.
     pub identity: Identity,
-    /// Keys of the cookies; without them cookies are ignored.
+    /// The cookie keys; without them cookies are ignored.
     pub cookies: Option<CookieKeys>,
-    /// Limits on answers over UDP.
+    /// Rate limits on answers over UDP.
     pub limiter: Option<Limiter>,
-    /// An answer over UDP is shorter than so many times its request, unless a cookie shows that the asker's address is its own; a
-    /// longer one is truncated. 0: no such bound.
+    /// An answer over UDP must be shorter than this many times its request, unless a cookie proves that the client's address is not forged;
+    /// a longer one is truncated. 0: no such limit.
     pub amplification: u16,
-    /// Who may have the whole zone, and whose signed requests are believed.
+    /// The keys for zone transfers and other signed requests.
     pub transfers: Transfers,
 }
 
-/// An answer and what decides whether it is sent.
+/// An answer, and what decides whether it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The message.
+    /// The encoded message.
     pub bytes: Vec<u8>,
-    /// What it counts as.
+    /// Its class for the rate limits.
     pub class: Class,
-    /// Whether a cookie shows that the asker's address is its own.
+    /// Whether a valid cookie proves that the client's address is not forged.
     pub verified: bool,
-    /// Where the question's name stands in the request.
+    /// The position of the question's name in the request.
     name: Range<usize>,
 }
 
@@ -116,7 +116,7 @@ impl Reply {
 }
 
 impl Responder {
-    /// A responder over the state that is published, with neither limits nor cookies.
+    /// A responder over the published state, without limits and cookies.
     #[must_use]
     pub fn new(
         published: Arc<Published>,
@@ -137,31 +137,31 @@ impl Responder {
         }
     }
 
-    /// The same with what the operator set.
+    /// The same responder with these protections.
     #[must_use]
     pub fn guarded(self, guard: Guard) -> Self {
         Self { guard, ..self }
     }
 
-    /// The same for a zone that is signed.
+    /// The same responder with this signer.
     #[must_use]
     pub fn signing(self, signer: Option<Arc<Signer>>) -> Self {
         Self { signer, ..self }
     }
 
-    /// The same with a log of some of the questions.
+    /// The same responder with this query log.
     #[must_use]
     pub fn logging(self, query_log: Option<QueryLog>) -> Self {
         Self { query_log, ..self }
     }
 
-    /// The metrics that it counts in.
+    /// The metrics.
     #[must_use]
     pub const fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 
-    /// The answer to a packet, or nothing if it deserves none. Nothing is limited: for streams, whose peers are who they say they are.
+    /// The answer to a packet, or `None` if it is dropped. No rate limits apply: for streams, whose source addresses cannot be forged.
     #[must_use]
     pub fn respond(
         &self,
@@ -173,8 +173,8 @@ impl Responder {
             .map(|reply| reply.bytes)
     }
 
-    /// Writes the answer to a datagram that came at `now` into `out`, and says whether there is one: there is none if the packet deserves
-    /// none, or if its network has had enough.
+    /// Writes the answer to a datagram that arrived at `now` into `out`, and returns whether there is one: there is none if the packet is dropped,
+    /// or if its network has exceeded its rate.
     pub fn datagram(
         &self,
         packet: &[u8],
@@ -192,7 +192,7 @@ impl Responder {
         reply.verified || self.within_limits((packet, from, now), (reply.class, reply.name), out)
     }
 
-    /// Whether an answer is sent; the one in `out` is cut short if its asker is to come again over TCP.
+    /// Whether an answer is sent; the one in `out` is truncated if the client is to retry over TCP.
     fn within_limits(
         &self,
         (packet, from, now): (&[u8], SocketAddr, Instant),
@@ -221,7 +221,7 @@ impl Responder {
         }
     }
 
-    /// The answer to a packet at `now` (seconds since 1970, modulo 2^32), or nothing if it deserves none.
+    /// The answer to a packet at `now` (seconds since 1970, modulo 2^32), or `None` if it is dropped.
     #[must_use]
     pub fn reply(
         &self,
@@ -250,7 +250,7 @@ impl Responder {
                     logged: watch.as_ref().is_some_and(Watch::is_logged),
                 };
                 let mut reply = self.answer(&asked);
-                // RFC 7830, section 6: not where others can read the answer anyway.
+                // RFC 7830, section 6: no padding where others can read the answer anyway.
                 if transport.is_encrypted() && scan.edns.as_ref().is_some_and(|e| e.padded) {
                     wire::pad(&mut reply.bytes);
                 }
@@ -300,7 +300,7 @@ impl Responder {
         };
         let protocol = match asked.transport {
             Transport::Udp => Protocol::Udp,
-            // What a stream is wrapped in makes no difference to the decoder.
+            // The encryption around a stream makes no difference to the decoder.
             Transport::Tcp | Transport::Tls | Transport::Https => Protocol::Tcp,
         };
         let Ok(request) = Request::from_bytes(bytes, asked.from, protocol) else {
@@ -330,7 +330,7 @@ impl Responder {
                 bytes,
                 class,
                 verified,
-                // Type and class follow the name.
+                // Type and class follow the name, four bytes.
                 name: scan.question.start..scan.question.end - 4,
             },
             None => failed(ResponseCode::ServFail),
@@ -338,8 +338,8 @@ impl Responder {
     }
 }
 
-/// Types that no record has (RFC 6895, section 3.1: OPT, and 128 to 255) and that mean nothing here as a question. Zone transfers and
-/// ANY do.
+/// Query types that no record has (RFC 6895, section 3.1: OPT, and 128 to 255) and that have no meaning here. Zone transfers and ANY
+/// do have one.
 fn without_meaning(kind: RecordType) -> Option<ResponseCode> {
     match kind {
         RecordType::OPT => Some(ResponseCode::FormErr),
@@ -349,7 +349,7 @@ fn without_meaning(kind: RecordType) -> Option<ResponseCode> {
     }
 }
 
-/// Seconds since 1970, modulo 2^32.
+/// The current time in seconds since 1970, modulo 2^32.
 fn seconds() -> u32 {
     let seconds = fdn_service::now().get() / 1000;
     u32::try_from(seconds & u64::from(u32::MAX)).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! From a verdict to records, and from records to bytes.
+//! Turns a verdict into records, and records into bytes.
 
 use hickory_proto::ProtoError;
 use hickory_proto::op::{Edns, EmitAndCount, Metadata, ResponseCode, emit_message_parts};
@@ -13,7 +13,7 @@ use crate::policy::{Body, Verdict, zone};
 pub(super) struct Sections {
     pub(super) code: ResponseCode,
     pub(super) authoritative: bool,
-    /// Whether the asker is sent to TCP, whatever would fit.
+    /// Whether the client is sent to TCP even if the answer fits.
     pub(super) cut: bool,
     pub(super) answers: Vec<Record>,
     pub(super) authority: Vec<Record>,
@@ -21,7 +21,7 @@ pub(super) struct Sections {
 }
 
 impl Sections {
-    /// An answer of nothing but a code.
+    /// An answer with a response code only.
     pub(super) fn bare(code: ResponseCode) -> Self {
         Self {
             code,
@@ -29,14 +29,14 @@ impl Sections {
         }
     }
 
-    /// Writes the verdict as records. Names are written as the asker wrote them, so that its own spelling comes back (and compresses).
+    /// Turns the verdict into records. Names are spelled as in the question, so that the client gets its own spelling (and names compress).
     pub(super) fn of(verdict: &Verdict<'_>, asked: &Name, names: &zone::Names) -> Self {
         let mut out = Self {
             authoritative: true,
             ..Self::default()
         };
         match &verdict.body {
-            // RFC 4592, section 3.3.1: a record of a wildcard is owned by the name that was asked for, as any other record here.
+            // RFC 4592, section 3.3.1: a record expanded from a wildcard is owned by the name asked for, like every other record here.
             Body::Records(records, additional) | Body::Wildcard(records, additional) => {
                 out.answers = records
                     .iter()
@@ -75,14 +75,14 @@ fn renamed(record: &Record, name: Name) -> Record {
     record
 }
 
-/// The question as it was asked, byte by byte, and a target for the compression of every name after it (RFC 1035, section 4.1.4).
+/// The question section, byte for byte as received, and the target for compressing all later names (RFC 1035, section 4.1.4).
 struct AskedQuestion<'a>(&'a [u8]);
 
 impl EmitAndCount for AskedQuestion<'_> {
     fn emit(&mut self, encoder: &mut BinEncoder<'_>) -> Result<usize, ProtoError> {
         let start = encoder.offset();
         encoder.emit_vec(self.0)?;
-        // Type and class follow the name, whose last byte is the root; the scan has seen that the name is whole.
+        // Type and class follow the name, whose last byte is the root label; the scan has checked that the name is complete.
         let end = self.0.len().saturating_sub(5);
         let mut at = 0;
         while at < end {
@@ -93,8 +93,8 @@ impl EmitAndCount for AskedQuestion<'_> {
     }
 }
 
-/// Encodes within `limit` bytes. An answer that does not fit is sent without records, marked as truncated and with its OPT record
-/// (RFC 2181, section 9; RFC 6891, section 7), and the asker comes back over TCP. `None` when it cannot be encoded at all.
+/// Encodes an answer in at most `limit` bytes. An answer that does not fit is sent without records, with TC set and with its OPT record
+/// (RFC 2181, section 9; RFC 6891, section 7), so that the client retries over TCP. `None` if it cannot be encoded at all.
 pub(super) fn encode(
     request: &Metadata,
     question: &[u8],
@@ -134,7 +134,7 @@ pub(super) fn encode(
         &sections.additional,
     )? {
         (bytes, false) => Some(bytes),
-        // Addresses that only help may be missing (RFC 2181, section 9: TC is for what is needed).
+        // Optional additional records may be left out without TC (RFC 2181, section 9: TC is for required data).
         (_, true) if !sections.additional.is_empty() => {
             let needed = Sections {
                 code: sections.code,

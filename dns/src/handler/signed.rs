@@ -1,7 +1,7 @@
-//! What an answer has more when the zone is signed: the zone's own key records for everybody, signatures and proofs for who asks for them
-//! with the DO bit (RFC 3225; RFC 4035, section 3.1). Without that bit, all else is byte for byte as without DNSSEC.
+//! What a signed zone adds to an answer: the zone's key records for every client; signatures and proofs for clients that ask for them
+//! with the DO bit (RFC 3225; RFC 4035, section 3.1). Without that bit, everything else is byte for byte as without DNSSEC.
 //!
-//! Records that only help (addresses of name servers) are sent without signatures, as RFC 4035, section 3.1.1 allows where room is short.
+//! Additional records (addresses of name servers) are sent without signatures, as RFC 4035, section 3.1.1 allows if there is no room.
 
 use hickory_proto::op::{LowerQuery, ResponseCode};
 use hickory_proto::rr::{LowerName, Name, Record, RecordType};
@@ -15,19 +15,19 @@ use crate::policy::fleet::Fleet;
 use crate::policy::types_at;
 use crate::policy::zone::Names;
 
-/// An answer that is to be signed, and the state it was made of.
+/// An answer that may have to be signed, and the state that it was derived from.
 pub(super) struct Unfinished<'a> {
     pub(super) signer: &'a Signer,
     pub(super) query: &'a LowerQuery,
     pub(super) names: &'a Names,
     pub(super) fleet: &'a Fleet,
     pub(super) class: Class,
-    /// Whether the asker's address is known to be its own.
+    /// Whether the client's address is verified (not forged).
     pub(super) shown: bool,
 }
 
 impl Unfinished<'_> {
-    /// The answer with what a signed zone has more.
+    /// Returns the answer with what a signed zone adds.
     pub(super) fn finish(&self, sections: Sections, asked: &Asked<'_>) -> Sections {
         let exists = sections.code == ResponseCode::NoError;
         if !exists && sections.code != ResponseCode::NXDomain {
@@ -50,7 +50,7 @@ impl Unfinished<'_> {
         };
         match signed {
             Ok(mut sections) => {
-                // RFC 9824, section 5: NXDOMAIN comes back for those who know what it means here.
+                // RFC 9824, section 5: NXDOMAIN is restored for clients that signal support of compact denial.
                 if !exists && edns.is_some_and(|edns| edns.compact_ok) {
                     sections.code = ResponseCode::NXDomain;
                 }
@@ -81,7 +81,7 @@ impl Unfinished<'_> {
         self.name() == self.signer.apex()
     }
 
-    /// DNSKEY, CDS and CDNSKEY records, which the apex has whoever asks.
+    /// Answers with the DNSKEY, CDS and CDNSKEY records, which the apex has for every client.
     fn with_keys(&self, sections: Sections) -> Sections {
         if !(self.is_apex() && is_key_type(self.kind())) {
             return sections;
@@ -96,13 +96,13 @@ impl Unfinished<'_> {
         }
     }
 
-    /// The types at the name.
+    /// The types that exist at the name, or `None` if it does not exist.
     fn types(&self) -> Option<Vec<RecordType>> {
         let mut types = types_at(self.name(), self.names, self.fleet)?;
         if self.is_apex() {
             types.extend([RecordType::DNSKEY, RecordType::CDS, RecordType::CDNSKEY]);
         }
-        // What was asked for and is not there is not listed, whatever others would be told.
+        // The queried type is not listed if it has no records for this client, even if other clients would get some.
         types.retain(|kind| *kind != self.kind());
         Some(types)
     }
@@ -115,14 +115,14 @@ impl Unfinished<'_> {
             self.name(),
             self.signer.apex(),
             types.as_deref(),
-            // RFC 9077, section 3: as long as the denial itself.
+            // RFC 9077, section 3: the same TTL as the denial.
             ttl,
         )
     }
 
     fn signed(&self, mut sections: Sections, asking: Asking) -> Result<Sections, Unsigned> {
         if sections.answers.is_empty() {
-            // The SOA record is the same for all denials; its time to live is cut for them (RFC 2308, section 3).
+            // The SOA record is the same in all denials; its TTL is reduced there (RFC 2308, section 3).
             let soa = Asking {
                 made_up: false,
                 ..asking
@@ -134,7 +134,7 @@ impl Unfinished<'_> {
             sections
                 .authority
                 .extend(self.with_signatures(proof, asking)?);
-            // RFC 9824, section 3.1: the name is answered as one that exists.
+            // RFC 9824, section 3.1: the name is answered as if it existed.
             sections.code = ResponseCode::NoError;
         } else {
             sections.answers = self.with_signatures(sections.answers, asking)?;
@@ -142,7 +142,7 @@ impl Unfinished<'_> {
         Ok(sections)
     }
 
-    /// The answer to who asks for a proof or for signatures as such.
+    /// The answer to a question for NSEC or RRSIG records themselves.
     fn proof_itself(&self, asking: Asking, signed: bool) -> Result<Sections, Unsigned> {
         let proof = vec![self.nsec()];
         let both = self.with_signatures(proof, asking)?;
@@ -158,7 +158,7 @@ impl Unfinished<'_> {
         })
     }
 
-    /// A set of records with its signatures behind it.
+    /// The record set, followed by its signatures.
     fn with_signatures(
         &self,
         mut records: Vec<Record>,
@@ -171,7 +171,7 @@ impl Unfinished<'_> {
     }
 }
 
-/// The answer to a question for NXNAME, which is no type of records: an error (RFC 9824, section 3.5).
+/// Whether the question is for NXNAME, which is not a type of records: an error (RFC 9824, section 3.5).
 pub(super) const fn is_nxname(kind: RecordType) -> bool {
     matches!((kind, NXNAME), (RecordType::Unknown(asked), RecordType::Unknown(known)) if asked == known)
 }

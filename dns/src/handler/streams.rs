@@ -1,4 +1,4 @@
-//! Taking connections: so many at once, so many from one client, each for as long as it is used.
+//! Accepts connections: with a limit on their number, one per client, and an idle time.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,35 +10,35 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Pause after a connection could not be accepted (such as with no file descriptor left).
+/// The pause after a connection could not be accepted (for example because no file descriptor is left).
 const FAILED_PAUSE: Duration = Duration::from_millis(50);
-/// By how much a time is divided while most places are in use.
+/// The factor by which a timeout is divided while most places are in use.
 const CROWDED: u32 = 10;
 
-/// Bounds of the connections.
+/// The limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at once.
+    /// The most concurrent connections.
     pub connections: usize,
-    /// Connections at once from one address.
+    /// The most concurrent connections of one address.
     pub per_client: usize,
-    /// How long a whole message may take to arrive, or an answer to be taken, while there is room for more connections.
+    /// How long a whole message may take to arrive, or an answer to be accepted, while there is room for more connections.
     pub idle: Duration,
     /// The longest request, in bytes.
     pub request: usize,
 }
 
 impl Limits {
-    /// The idle time while so many connections are open.
+    /// The idle time while this many connections are open.
     #[must_use]
     pub fn idle_at(&self, open: usize) -> Duration {
         in_crowd(self.idle, open, self.connections)
     }
 }
 
-/// A time, or a tenth of it while three quarters of the places are in use (RFC 7766, section 6.2.3).
+/// The time, or a tenth of it while three quarters of the places are in use (RFC 7766, section 6.2.3).
 pub(super) fn in_crowd(time: Duration, used: usize, places: usize) -> Duration {
-    // Compared so that nothing can overflow: used / places >= 3 / 4.
+    // used / places >= 3 / 4, written so that nothing can overflow.
     if used >= places - places / 4 {
         time / CROWDED
     } else {
@@ -46,16 +46,16 @@ pub(super) fn in_crowd(time: Duration, used: usize, places: usize) -> Duration {
     }
 }
 
-/// What counts the connections of one kind.
+/// The counters of one kind of connections.
 #[derive(Clone, Debug)]
 pub struct Counts {
-    /// Those open now.
+    /// Open connections.
     pub open: IntGauge,
-    /// Those closed at once because a cap was reached.
+    /// Connections closed at once because a limit was reached.
     pub refused: IntCounter,
 }
 
-/// Who is connected.
+/// The number of open connections, in total and by client.
 #[derive(Default)]
 struct Connected {
     clients: Mutex<(usize, BTreeMap<IpAddr, usize>)>,
@@ -63,7 +63,7 @@ struct Connected {
 
 impl Connected {
     fn lock(&self) -> MutexGuard<'_, (usize, BTreeMap<IpAddr, usize>)> {
-        // Counts are changed in one step each; a panic elsewhere cannot leave them half changed.
+        // Each count is changed in one step; a panic elsewhere cannot leave them half changed.
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -94,7 +94,7 @@ impl Connected {
     }
 }
 
-/// A connection's place among the others. It is left when dropped, however the connection ended.
+/// A connection's place among the others. It is released on drop, however the connection ends.
 pub(super) struct Place {
     connected: Arc<Connected>,
     client: IpAddr,
@@ -103,7 +103,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The idle time of the moment.
+    /// The current idle time.
     pub(super) fn idle(&self) -> Duration {
         self.limits.idle_at(self.connected.open())
     }
@@ -116,7 +116,7 @@ impl Drop for Place {
     }
 }
 
-/// Accepts connections until `shutdown`, and runs what `serve` makes of each as long as there is none.
+/// Accepts connections until `shutdown`, and runs the future that `serve` returns for each; `shutdown` ends these too.
 pub(super) async fn accept<F>(
     listener: TcpListener,
     limits: Limits,
@@ -149,7 +149,7 @@ pub(super) async fn accept<F>(
             limits,
             open: counts.open.clone(),
         };
-        // Answers are small and complete: waiting for more to send only delays them.
+        // Answers are small and complete: waiting for more data to send only delays them.
         drop(stream.set_nodelay(true));
         let (conversation, shutdown) = (serve(stream, peer, place), shutdown.clone());
         conversations.spawn(async move {
@@ -177,7 +177,7 @@ mod tests {
         };
         let times = [0, 749, 750, 1000].map(|open| limits.idle_at(open).as_secs());
         assert_eq!(times, [10, 10, 1, 1]);
-        // A single connection is always a crowd: there is no room for another.
+        // A single connection is always crowded: there is no room for another.
         let one = Limits {
             connections: 1,
             ..limits

@@ -1,10 +1,10 @@
-//! The TCP loop: messages with a length in front, pipelined, on a bounded number of connections (RFC 7766).
+//! The TCP loop: length-prefixed messages, pipelined, on a limited number of connections (RFC 7766).
 //!
-//! A connection ends when a whole message has not arrived within the idle time, however slowly its bytes trickle in, when its peer
-//! does not take an answer within the same time, when it announces a longer request than any honest one, or when the peer closes.
-//! While most connections are in use the idle time is a tenth (RFC 7766, section 6.2.3), so that peers who only hold connections
-//! lose them to those who ask. A connection holds one request, one answer (of whoever has a key, one copy of the zone) and two buffers, whatever is sent: the caps bound memory.
-//! [`converse`] works on any byte stream, that of [`super::tls`] among them.
+//! A connection is closed if a whole message has not arrived within the idle time, however slowly its bytes arrive; if its peer does not
+//! accept an answer within the same time; if it announces a longer request than the limit; or if the peer closes it. While most connections are
+//! in use the idle time is a tenth (RFC 7766, section 6.2.3), so that peers that only hold connections lose them to those that ask.
+//! A connection holds one request, one answer (for a client with a key, one copy of the zone) and two buffers, whatever is sent: the limits
+//! bound the memory. [`converse`] works on any byte stream, including that of [`super::tls`].
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use super::Responder;
 use super::streams::{self, Counts, Limits};
 use crate::metrics::Transport;
 
-/// Bytes of each of a connection's two buffers.
+/// The size of each of a connection's two buffers, in bytes.
 const BUFFER: usize = 4096;
 
-/// Accepts and answers until `shutdown`.
+/// Accepts connections and answers until `shutdown`.
 pub async fn serve(
     listener: TcpListener,
     responder: Arc<Responder>,
@@ -43,8 +43,8 @@ pub async fn serve(
     .await;
 }
 
-/// Answers the messages of one stream in their order until it ends. `from` is who asks, and how; `longest` is the longest request in
-/// bytes, `idle` tells the idle time of the moment.
+/// Answers the messages of one stream in order until it ends. `peer` and `transport` say who asks, and how; `longest` is the longest request in
+/// bytes, `idle` returns the current idle time.
 pub async fn converse(
     stream: impl AsyncRead + AsyncWrite + Send,
     (peer, transport): (SocketAddr, Transport),
@@ -67,7 +67,7 @@ pub async fn converse(
         if replies.is_empty() {
             break;
         }
-        // More requests that have arrived already share a segment with this answer.
+        // If further requests have arrived already, their answers share a segment with this one.
         let flush = reader.buffer().is_empty();
         for reply in &replies {
             if !matches!(
@@ -78,7 +78,7 @@ pub async fn converse(
             }
         }
     }
-    // The peer may be gone; then there is nobody to tell.
+    // If the peer is gone, the error does not matter.
     drop(timeout(idle(), writer.shutdown()).await);
 }
 

@@ -34,7 +34,7 @@ fn cluster(name: &str, gateways: u8, third: u8) -> ClusterSpec {
     }
 }
 
-/// An app `hello` bound for 192.0.2.0/24 to a cluster of `gateways` gateways; all others are sent to one of one gateway.
+/// An app `hello` bound for 192.0.2.0/24 to a cluster of `gateways` gateways; all other clients are sent to a cluster with one gateway.
 fn bench(gateways: u8) -> Bench {
     let zone = ZoneData {
         name: "fn.test".parse().expect("zone"),
@@ -132,7 +132,7 @@ fn the_header_and_the_spelling_of_an_answer() {
     let bench = bench(2);
     let raw = bench.raw(&query("HeLLo.fN.tesT.", RecordType::A), Transport::Udp);
     assert!(raw.len() <= 96, "{} bytes", raw.len());
-    // The question is repeated as it was spelled (0x20), and the answers point to it.
+    // The question is repeated as spelled (0x20), and the answers point to it.
     assert_eq!(&raw[12..27], b"\x05HeLLo\x02fN\x04tesT\x00");
     assert_eq!(&raw[31..33], &[0xc0, 12]);
     let answer = Message::from_vec(&raw).expect("decoded");
@@ -169,18 +169,18 @@ fn a_client_subnet_comes_back_with_its_scope() {
         (edns.max_payload(), edns.version(), edns.flags().dnssec_ok),
         (1232, 0, true)
     );
-    // One answer for all IPv6 clients here, but not for the IPv4 clients that may be written as such: for 2000::/3, then.
+    // The answer is the same for all IPv6 clients except IPv4-mapped ones: so the scope is that of 2000::/3.
     let v6 = with(&[0, 2, 32, 0, 0x20, 1, 0xd, 0xb8]);
     assert_eq!(
         subnet_of(&v6).expect("subnet"),
         [0, 2, 32, 3, 0x20, 1, 0xd, 0xb8]
     );
-    // "Do not use mine" comes back as it came.
+    // "Do not use mine" is returned unchanged.
     assert_eq!(
         subnet_of(&with(&[0, 1, 0, 0])).expect("subnet"),
         [0, 1, 0, 0]
     );
-    // Answers that are the same for all say so.
+    // Answers that are the same for all clients have scope 0.
     let other = with_edns(
         query("fn.test.", RecordType::SOA),
         4096,
@@ -204,7 +204,7 @@ fn a_subnet_of_family_0_is_answered() {
         Some(&[0, 0, 0, 0]),
     );
     let raw = bench.raw(&request, Transport::Udp);
-    // No decoder at hand reads family 0; the bytes are the last of the message.
+    // No available decoder supports family 0; the option is at the end of the message.
     assert_eq!(&raw[raw.len() - 8..], &[0, 8, 0, 4, 0, 0, 0, 0]);
     assert_eq!(raw[3] & 15, 0);
 }
@@ -213,7 +213,7 @@ fn a_subnet_of_family_0_is_answered() {
 fn of_one_query_in_16_the_lengths_of_the_bound_prefix_and_of_the_scope_are_counted() {
     let bench = bench(1);
     let client = |bytes: [u8; 4]| Some([&[0, 1, 32, 0], bytes.as_slice()].concat());
-    // By both paths, bound and not bound, without a client subnet and with one that says nothing, and one that is not among the 16.
+    // On both paths, bound and not bound, without a client subnet and with an empty one, and one query that is not among the one in 16.
     for (id, subnet, dnssec_ok) in [
         (16, client([192, 0, 2, 9]), false),
         (32, client([192, 0, 2, 9]), true),
@@ -246,7 +246,7 @@ fn of_one_query_in_16_the_lengths_of_the_bound_prefix_and_of_the_scope_are_count
         ("matched_prefix", "ipv4", "23", 1),
         ("matched_prefix", "ipv4", "24", 6),
         ("matched_prefix", "ipv6", "0", 1),
-        // Of all that is not bound, 203.0.113.9 is in the /5 beside what is, and 2001:db8::/32 in the /3 beside the mapped addresses.
+        // Of the unbound clients, 203.0.113.9 is in the /5 next to the bound prefix, and 2001:db8::/32 in the /3 next to the mapped addresses.
         ("scope", "ipv4", "0", 0),
         ("scope", "ipv4", "8", 1),
         ("scope", "ipv4", "23", 1),
@@ -383,7 +383,7 @@ fn an_answer_too_large_is_truncated_whole_and_fits_over_tcp() {
         assert!(!whole.metadata.truncation);
         assert_eq!(whole.answers.len(), 120);
     }
-    // 60 addresses do not fit into 512 bytes, but they do into what this asker takes.
+    // 60 addresses do not fit into 512 bytes, but into the size that this client accepts.
     let some = self::bench(60);
     assert!(some.ask(&plain).metadata.truncation);
     assert_eq!(some.ask(&with_edns(plain, 1232, None)).answers.len(), 60);
@@ -417,7 +417,7 @@ fn queries_are_counted_by_type_code_and_transport() {
 }
 
 proptest::proptest! {
-    /// Whatever bytes come, there is an answer that decodes or none at all.
+    /// Whatever bytes arrive, the answer can be decoded, or there is none.
     #[test]
     fn no_request_breaks_it(changes in proptest::collection::vec((0usize..80, proptest::prelude::any::<u8>()), 0..6)) {
         let bench = bench(2);
@@ -436,7 +436,7 @@ proptest::proptest! {
     }
 }
 
-/// Addresses and scope of the answer to a client of family 2, which both paths agree on.
+/// The number of addresses and the scope in the answer to a client of family 2, on which both paths agree.
 fn asked_as_ipv6(bench: &Bench, client: &str, len: u8) -> (usize, u8) {
     let address = Ipv6Addr::from_str(client).expect("an address").octets();
     let sent = usize::from(len.div_ceil(8));
@@ -456,17 +456,17 @@ fn asked_as_ipv6(bench: &Bench, client: &str, len: u8) -> (usize, u8) {
     (*count, subnet[3])
 }
 
-/// IPv4 clients that a resolver writes as IPv4-mapped IPv6 addresses are IPv4 clients, and what they are told is said of no others.
+/// IPv4 clients written as IPv4-mapped IPv6 addresses are IPv4 clients, and their answers are valid for no other clients.
 #[test]
 fn an_ipv4_mapped_client_subnet_is_one_of_ipv4() {
     let bench = bench(2);
     let asked = |client: &str, len: u8| asked_as_ipv6(&bench, client, len);
     assert_eq!(asked("::ffff:192.0.2.7", 128), (2, 96 + 24));
     assert_eq!(asked("::ffff:192.0.2.0", 96 + 24), (2, 96 + 24));
-    // A subnet that the binding divides is told that more of it would help.
+    // A subnet that the binding divides gets a scope longer than itself.
     assert_eq!(asked("::ffff:192.0.2.0", 96 + 23), (1, 96 + 24));
     assert_eq!(asked("::ffff:128.0.0.1", 128), (1, 96 + 2));
-    // Shorter than the bits that mapped addresses share it is a subnet of IPv6. What holds there holds for no client with the binding.
+    // A subnet shorter than the mapped prefix is an IPv6 subnet. Its answer is valid for no client with the binding.
     assert_eq!(asked("::", 80), (1, 81));
     assert_eq!(asked("::1", 128), (1, 81));
     assert_eq!(asked("2001:db8::", 48), (1, 3));

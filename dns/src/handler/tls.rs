@@ -1,11 +1,11 @@
-//! DNS over TLS (RFC 7858): the messages of [`super::tcp`] inside TLS, and the handshakes of both encrypted transports.
+//! DNS over TLS (RFC 7858): the messages of [`super::tcp`] over TLS, and the handshakes of both encrypted transports.
 //!
-//! Versions before TLS 1.2 are not spoken (RFC 9325, section 3.1.1). A client that names protocols must name the one that is spoken here
-//! (RFC 7301, section 3.2); one that names none is served. Sessions are resumed by tickets that the client keeps, so that nothing is held for
-//! those who have left. There is no early data: it could be replayed (RFC 8446, section 8).
+//! Versions before TLS 1.2 are not supported (RFC 9325, section 3.1.1). A client that offers ALPN protocols must offer the one used here
+//! (RFC 7301, section 3.2); one that offers none is served. Sessions are resumed by tickets that the client keeps, so that the server stores
+//! nothing. There is no early data, because it could be replayed (RFC 8446, section 8).
 //!
-//! A handshake costs the server more than its peer, and a peer may begin one and say no more. So many are under way at once and for
-//! so long; while most of these places are taken, for a tenth of that.
+//! A handshake costs the server more than its peer, and a peer may begin one and never finish it. So their number and duration are limited;
+//! while most places are in use, the time limit is a tenth.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,10 +24,10 @@ use super::streams::{self, Limits, in_crowd};
 use super::tcp::converse;
 use crate::metrics::Transport;
 
-/// The protocol as TLS names it (RFC 7858; IANA, TLS ALPN Protocol IDs).
+/// The ALPN protocol id (RFC 7858; IANA, TLS ALPN Protocol IDs).
 pub const ALPN: &[u8] = b"dot";
 
-/// What begins encrypted connections.
+/// Performs TLS handshakes, within limits.
 #[derive(Clone)]
 pub struct Handshakes {
     acceptor: TlsAcceptor,
@@ -39,8 +39,8 @@ pub struct Handshakes {
 }
 
 impl Handshakes {
-    /// So many at once, none of which takes longer than `time`; `failed` and `refused` count those that do not succeed and those that are
-    /// too many.
+    /// Allows at most `most` concurrent handshakes, each of at most `time`; `failed` counts those that do not succeed, and `refused` those
+    /// beyond the limit.
     #[must_use]
     pub fn new(
         config: Arc<ServerConfig>,
@@ -57,7 +57,7 @@ impl Handshakes {
         }
     }
 
-    /// Shakes hands, if there is room and the peer does it right and in time.
+    /// Performs a handshake; `None` if there is no free place, or if it fails or takes too long.
     pub(super) async fn shake(&self, stream: TcpStream) -> Option<TlsStream<TcpStream>> {
         let Ok(_place) = self.places.try_acquire() else {
             self.refused.inc();
@@ -73,7 +73,7 @@ impl Handshakes {
     }
 }
 
-/// Accepts and answers until `shutdown`.
+/// Accepts connections and answers until `shutdown`.
 pub async fn serve(
     listener: TcpListener,
     handshakes: Handshakes,

@@ -1,8 +1,8 @@
-//! The part of the zone that is the same for everybody, whole, for who has a key: AXFR (RFC 5936), and IXFR answered with all of it or with the
-//! word that nothing is new (RFC 1995, section 4).
+//! Zone transfers: the part of the zone that is the same for all clients, for those with a key. AXFR (RFC 5936), and IXFR, which is answered
+//! with the whole zone, or with a single SOA record if nothing is new (RFC 1995, section 4).
 //!
-//! It holds the apex, the name servers and the operator's own records, as they are before they are signed. Which addresses an app has
-//! depends on who asks, so apps are not in it. Only signed requests over TCP get it; all others are refused as before.
+//! The transferred zone consists of the apex, the name servers and the operator's own records, unsigned. The addresses of an app depend on
+//! the client, so apps are not included. Only signed requests over TCP get it; all others are refused.
 
 use std::net::SocketAddr;
 
@@ -21,10 +21,10 @@ use crate::metrics::{QueryKind, Transport};
 use crate::policy::Body;
 use crate::policy::zone::{Entry, Names, ZoneData, name_of};
 
-/// Bytes of records in one message, so that most names in it are near enough to be pointed to (RFC 1035, section 4.1.4).
+/// The bytes of records in one message, small enough that most names in it are within reach of compression pointers (RFC 1035, section 4.1.4).
 const MESSAGE: usize = 16 * 1024;
 
-/// Who may have the zone, and the names that it consists of.
+/// The keys that may transfer the zone, and the names that it consists of.
 #[derive(Clone, Debug, Default)]
 pub struct Transfers {
     keys: Keyring,
@@ -32,7 +32,7 @@ pub struct Transfers {
 }
 
 impl Transfers {
-    /// Transfers of a zone to those who have one of these keys.
+    /// Allows clients with one of these keys to transfer a zone.
     #[must_use]
     pub fn new(keys: Keyring, zone: &ZoneData) -> Self {
         let apex = LowerName::new(&name_of(&zone.name));
@@ -61,7 +61,7 @@ impl Transfers {
         self.owners.first()
     }
 
-    /// All records but the SOA record.
+    /// All records except the SOA record.
     fn records<'a>(&self, names: &'a Names) -> Vec<&'a Record> {
         let mut all = Vec::new();
         for owner in &self.owners {
@@ -79,7 +79,7 @@ impl Transfers {
     }
 }
 
-/// The SOA record of a zone.
+/// The SOA record of the zone.
 #[must_use]
 pub fn soa(names: &Names, apex: &LowerName) -> Option<Record> {
     let Entry::Fixed(set) = names.find(apex) else {
@@ -91,13 +91,13 @@ pub fn soa(names: &Names, apex: &LowerName) -> Option<Record> {
     }
 }
 
-/// Whether who holds the zone with this serial number has the newest one (RFC 1982, section 3.2).
+/// Whether a secondary with this serial number has the newest version (RFC 1982, section 3.2).
 fn is_current(held: u32, own: &SOA) -> bool {
     SerialNumber::new(held) >= SerialNumber::new(own.serial)
 }
 
 impl Responder {
-    /// The messages that answer a message of a stream, in their order; none ends the stream.
+    /// The messages that answer a message of a stream, in order; an empty list ends the stream.
     #[must_use]
     pub fn replies(&self, packet: &[u8], from: SocketAddr, transport: Transport) -> Vec<Vec<u8>> {
         match self.transfer(packet, from, transport) {
@@ -106,7 +106,7 @@ impl Responder {
         }
     }
 
-    /// The zone's SOA record, for who has a key and asks for changes where they have no room.
+    /// The zone's SOA record, as the answer to a signed IXFR request over UDP.
     pub(super) fn newest(&self, query: &LowerQuery) -> Sections {
         let names = self.published.names();
         let apex = self
@@ -120,7 +120,7 @@ impl Responder {
         }
     }
 
-    /// The answer to a request for the zone that was signed rightly.
+    /// The answer to a validly signed transfer request; `None` if the packet is not one.
     fn transfer(
         &self,
         packet: &[u8],
@@ -132,7 +132,7 @@ impl Responder {
         }
         let scan = super::wire::scan(packet).ok()?;
         let start = scan.tsig?;
-        // Type and class end the question.
+        // The question ends with type and class.
         let kind = packet
             .get(scan.question.end.checked_sub(4)?..)?
             .first_chunk()?;
@@ -170,7 +170,7 @@ impl Responder {
             .apex()
             .and_then(|apex| soa(&names, apex));
         let (Some(query), Some(soa), true) = (query, soa, ours) else {
-            // RFC 5936, section 2.2.1.
+            // RFC 5936, section 2.2.1: not authoritative for this zone.
             let refused = Sections::bare(ResponseCode::NotAuth);
             return self.write(request, asked, &mut session, vec![refused]);
         };
@@ -224,13 +224,13 @@ impl Responder {
         let question = &asked.packet[asked.scan.question.clone()];
         let room = usize::from(u16::MAX).saturating_sub(session.added());
         let room = u16::try_from(room).unwrap_or(u16::MAX);
-        // RFC 5936, section 2.2.5: the OPT record is in the first message.
+        // RFC 5936, section 2.2.5: the OPT record is in the first message only.
         let mut edns: Option<Edns> = self.edns(asked, code, (0, None));
         let mut messages = Vec::with_capacity(parts.len());
         for part in parts {
             let encoded = encode(&request.metadata, question, &part, edns.as_ref(), room);
             let Some(mut message) = encoded else {
-                // What was sent so far is no whole zone, and so is not taken for one.
+                // The messages so far are an incomplete zone, which the client does not accept.
                 break;
             };
             session.sign(&mut message, u64::from(asked.now));
@@ -249,7 +249,7 @@ fn whole(answers: Vec<Record>) -> Sections {
     }
 }
 
-/// A signed request as the decoder shall see it: without its signature, which begins at `start`, and with the options hidden that were read.
+/// A signed request in a form for the decoder: without its signature, which begins at `start`, and with the options hidden that were read.
 pub(super) fn decodable(packet: &[u8], scan: &Scan, start: usize) -> Vec<u8> {
     let mut bytes = tsig::without(&packet[..start]);
     scan.hide_options(&mut bytes);

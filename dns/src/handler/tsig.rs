@@ -1,8 +1,8 @@
-//! Requests and answers signed with a key that both ends hold (TSIG, RFC 8945).
+//! Requests and answers signed with a shared key (TSIG, RFC 8945).
 //!
-//! A signed request is looked at before anything else is done with it: one of an unknown key, with a wrong signature, or of another time
-//! is refused with NOTAUTH and the reason (section 5.2). The answer to any other is signed with the same key; each message of a
-//! transfer is, over the signature of the one before it (section 5.3.1).
+//! The signature of a request is checked before anything else: an unknown key, a wrong signature, or a wrong time is refused with NOTAUTH
+//! and the reason (section 5.2). The answer to a valid request is signed with the same key; of a transfer, each message is signed, including
+//! the signature of the previous one (section 5.3.1).
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use super::wire::{Failure, Scan};
 use super::{Reply, Responder};
 use crate::metrics::{QueryKind, Transport};
 
-/// By how many seconds the clocks may differ (RFC 8945, section 10).
+/// The largest allowed difference between the clocks, in seconds (RFC 8945, section 10).
 const FUDGE: u16 = 300;
-/// The shortest signature that is looked at, in bytes (RFC 8945, section 5.2.2.1); half of a whole one if that is more.
+/// The shortest signature that is accepted for checking, in bytes (RFC 8945, section 5.2.2.1), or half of a complete one if that is more.
 const SHORTEST: usize = 10;
 
-/// How a key signs (RFC 8945, section 6).
+/// The algorithm of a key (RFC 8945, section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Algorithm {
     /// HMAC with SHA-256.
@@ -58,7 +58,7 @@ impl Algorithm {
     }
 }
 
-/// A key. It is never printed.
+/// A TSIG key. `Debug` shows its name only.
 pub struct Key {
     name: Name,
     algorithm: Name,
@@ -72,7 +72,7 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// A key of this name and secret.
+    /// Creates a key.
     #[must_use]
     pub fn new(name: &Name, algorithm: Algorithm, secret: &[u8]) -> Self {
         Self {
@@ -97,23 +97,23 @@ impl Key {
     }
 }
 
-/// Why a signed message is not believed (RFC 8945, section 5.2).
+/// Why a signed message is rejected (RFC 8945, section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// The record cannot be.
+    /// The TSIG record is malformed.
     Malformed,
-    /// Nobody here has the key.
+    /// The key is unknown.
     Key,
-    /// The signature is another one.
+    /// The signature is wrong.
     Signature,
-    /// The signature is right and of another time.
+    /// The signature is valid, but its time is wrong.
     Time,
-    /// The signature is right and too short.
+    /// The signature is correct, but truncated.
     Truncated,
 }
 
 impl Denied {
-    /// The code in the record of the answer (RFC 8945, section 3).
+    /// The error code in the answer's TSIG record (RFC 8945, section 3).
     const fn code(self) -> u16 {
         match self {
             Self::Malformed => 0,
@@ -124,7 +124,7 @@ impl Denied {
         }
     }
 
-    /// The name of that code.
+    /// The name of the error code.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -137,18 +137,18 @@ impl Denied {
     }
 }
 
-/// The keys that are known.
+/// The known keys.
 #[derive(Clone, Debug, Default)]
 pub struct Keyring(Vec<Arc<Key>>);
 
 impl Keyring {
-    /// These keys.
+    /// A keyring of these keys.
     #[must_use]
     pub fn new(keys: Vec<Arc<Key>>) -> Self {
         Self(keys)
     }
 
-    /// The key of this name.
+    /// The key with this name.
     #[must_use]
     pub fn named(&self, name: &Name) -> Option<&Arc<Key>> {
         self.0.iter().find(|key| key.name == *name)
@@ -174,7 +174,7 @@ impl Keyring {
     }
 }
 
-/// Checks a signature; `prior` is that of the request, if the message is its answer.
+/// Checks a signature; `prior` is the request's signature if the message is its answer.
 fn verify(key: &Key, tsig: &Tsig<'_>, prior: Option<&[u8]>, now: u64) -> Result<(), Denied> {
     let before = prior.map(counted).unwrap_or_default();
     let whole = key.mac(&[&before, &tsig.message(), &tsig.variables()]);
@@ -182,7 +182,7 @@ fn verify(key: &Key, tsig: &Tsig<'_>, prior: Option<&[u8]>, now: u64) -> Result<
     if shown.len() > whole.len() || shown.len() < SHORTEST.max(whole.len() / 2) {
         return Err(Denied::Malformed);
     }
-    // Every byte is compared, so that the time tells nothing.
+    // Every byte is compared, so that the duration reveals nothing.
     let differing = whole.iter().zip(shown).fold(0, |all, (a, b)| all | (a ^ b));
     if differing != 0 {
         return Err(Denied::Signature);
@@ -200,14 +200,14 @@ fn verify(key: &Key, tsig: &Tsig<'_>, prior: Option<&[u8]>, now: u64) -> Result<
 #[derive(Debug)]
 pub struct Session {
     key: Arc<Key>,
-    /// The last signature of the exchange.
+    /// The previous signature of the exchange.
     prior: Option<Vec<u8>>,
-    /// Whether a message of the answer was signed already.
+    /// Whether a message of the answer was already signed.
     further: bool,
 }
 
 impl Session {
-    /// One that begins with a request from here.
+    /// A session that begins with a request from this server.
     #[must_use]
     pub const fn begin(key: Arc<Key>) -> Self {
         Self {
@@ -222,7 +222,7 @@ impl Session {
         self.sign_with(message, now, (0, &[]));
     }
 
-    /// By how many bytes a signature makes a message longer.
+    /// The number of bytes that a signature adds to a message.
     #[must_use]
     pub fn added(&self) -> usize {
         let names = (self.key.name.clone(), self.key.algorithm.clone());
@@ -248,10 +248,10 @@ impl Session {
         self.prior = Some(mac.as_ref().to_vec());
     }
 
-    /// Whether this is the signed answer to the request that was signed here.
+    /// Checks the signature of an answer to the request that this session signed.
     ///
     /// # Errors
-    /// When it is not.
+    /// When the signature is not valid.
     pub fn answered_by(&self, tsig: &Tsig<'_>, now: u64) -> Result<(), Denied> {
         if (&tsig.name, &tsig.algorithm) != (&self.key.name, &self.key.algorithm) {
             return Err(Denied::Key);
@@ -261,7 +261,7 @@ impl Session {
 }
 
 impl Responder {
-    /// What signs the answer to a request that was signed rightly, or the answer to one that was not.
+    /// Checks a request's signature. Returns the session that signs the answer (`None` for an unsigned request), or the error reply.
     pub(super) fn session(
         &self,
         packet: &[u8],
@@ -283,13 +283,13 @@ impl Responder {
         let bytes = &mut reply.bytes;
         match (denied, session) {
             (Denied::Malformed, _) => {}
-            // RFC 8945, section 5.2.3: in the client's time, and with the server's.
+            // RFC 8945, section 5.2.3: signed with the client's time, and with the server's time as other data.
             (Denied::Time, Some(mut session)) => {
                 let own = timers(now, 0);
                 session.sign_with(bytes, tsig.time, (denied.code(), &own[..6]));
             }
             (_, Some(mut session)) => session.sign_with(bytes, now, (denied.code(), &[])),
-            // RFC 8945, section 5.3.2: without a signature.
+            // RFC 8945, section 5.3.2: with an empty signature.
             (_, None) => {
                 let names = (tsig.name.clone(), tsig.algorithm.clone());
                 let fresh = Tsig::fresh(names, (now, FUDGE), (denied.code(), &[]));
@@ -326,7 +326,7 @@ mod tests {
         Arc::new(Key::new(&name, algorithm, secret))
     }
 
-    /// A request for `a.`, signed.
+    /// A signed request for `a.`.
     fn signed(key: &Arc<Key>) -> (Session, Vec<u8>) {
         let mut message =
             b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x00\x00\xfc\x00\x01".to_vec();
@@ -354,7 +354,7 @@ mod tests {
                 answers.iter_mut().for_each(|a| answering.sign(a, now));
                 let tsig = Tsig::read(&answers[0], 19).expect("a record");
                 assert_eq!(asking.answered_by(&tsig, now), Ok(()));
-                // The second one is no answer by itself.
+                // The second message is not a valid answer by itself.
                 let tsig = Tsig::read(&answers[1], 19).expect("a record");
                 assert_eq!(asking.answered_by(&tsig, now), Err(Denied::Signature));
             }
@@ -383,13 +383,13 @@ mod tests {
         let (_, message) = signed(&own);
         for at in 2..message.len() {
             let mut changed = message.clone();
-            // A bit that is none of those that tell letters apart.
+            // Not the bit that distinguishes upper and lower case.
             changed[at] ^= 0x01;
             let believed = Tsig::read(&changed, 19).is_some_and(|t| keys.check(&t, NOW).is_ok());
-            // The record's type, class, time to live and length are looked at before, or are no part of what is signed.
+            // The record's type, class, TTL and length are checked before, or are not part of the signed data.
             assert_eq!(believed, (37..47).contains(&at), "byte {at}");
         }
-        // Another id is what those do who pass it on (RFC 8945, section 4.3.2).
+        // Forwarders change the message id (RFC 8945, section 4.3.2).
         let mut passed = message.clone();
         passed[..2].copy_from_slice(b"\xab\xcd");
         assert!(check(&keys, &passed, NOW).is_ok());

@@ -1,9 +1,9 @@
-//! The UDP loop: one datagram in, at most one out. Each socket has a thread of its own, which takes what has arrived, answers it, and
+//! The UDP loop: one datagram in, at most one out. Each socket has its own thread, which receives what has arrived, answers it, and
 //! sends the answers together.
 //!
-//! A thread sleeps in the kernel while nothing arrives. Under load it takes up to `BATCH` datagrams with one system call and sends their
+//! A thread sleeps in the kernel while nothing arrives. Under load it receives up to `BATCH` datagrams with one system call and sends their
 //! answers with another; it never waits for a batch to fill (`MSG_WAITFORONE`). A socket that listens on all addresses of the machine
-//! answers from the one that was asked ([`local`]).
+//! answers from the address that was asked ([`local`]).
 
 pub mod local;
 
@@ -22,19 +22,19 @@ use tokio_util::sync::CancellationToken;
 use self::local::Local;
 use super::Responder;
 
-/// The largest request that is read; what is longer is cut and then refused as malformed.
+/// The largest request that is read, in bytes; a longer one is cut off and then refused as malformed.
 const REQUEST_MAX: usize = 4096;
-/// Requests taken and answers sent together at most.
+/// The most requests that are received, and answers that are sent, together.
 const BATCH: usize = 32;
-/// Pause after the socket failed, so that a lasting failure does not spin.
+/// The pause after a socket error, so that a lasting failure does not cause a busy loop.
 const FAILED_PAUSE: Duration = Duration::from_millis(10);
-/// How long a thread sleeps before it looks whether it shall end.
+/// How often a sleeping thread checks for shutdown.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// An answer that waits to be sent. Its buffer is used again for the next one.
+/// An answer that waits to be sent. Its buffer is reused for the next one.
 struct Waiting {
     to: SocketAddr,
-    /// The address that the question came to, if the socket listens on more than one.
+    /// The address that the question was sent to, if the socket listens on more than one.
     local: Option<Local>,
     bytes: Vec<u8>,
 }
@@ -42,7 +42,7 @@ struct Waiting {
 /// Answers until `shutdown`. Blocks the thread.
 ///
 /// # Errors
-/// When the socket cannot be made to wait for a bounded time.
+/// When the socket's receive timeout cannot be set.
 pub fn serve(
     socket: &UdpSocket,
     responder: &Arc<Responder>,
@@ -73,7 +73,7 @@ pub fn serve(
     Ok(())
 }
 
-/// Takes and answers what has arrived, and waits for the first if nothing has; how many answers there are.
+/// Receives and answers what has arrived, or waits for the first datagram; returns the number of answers.
 fn take(
     socket: &UdpSocket,
     responder: &Responder,
@@ -90,7 +90,7 @@ fn take(
     let received = match recvmmsg(socket.as_raw_fd(), headers, slices, flags, None) {
         Ok(received) => received,
         Err(Errno::EAGAIN | Errno::EINTR) => return 0,
-        // Errors here are those of earlier answers (an asker that is gone) or passing shortages of the system.
+        // Errors here come from earlier answers (a client that is gone) or from temporary shortages of the system.
         Err(_) => {
             std::thread::sleep(FAILED_PAUSE);
             return 0;
@@ -99,7 +99,7 @@ fn take(
     let mut count = 0;
     for message in received {
         let from = message.address.as_ref().and_then(asker);
-        // One without bytes has no slice.
+        // An empty datagram has no slice.
         let packet = message.iovs().next().unwrap_or_default();
         if let Some(from) = from
             && answer(responder, packet, from, &mut waiting[count].bytes)
@@ -120,9 +120,9 @@ fn asker(from: &SockaddrStorage) -> Option<SocketAddr> {
     })
 }
 
-/// Writes the answer to a packet into `out`, and says whether there is one.
+/// Writes the answer to a packet into `out`, and returns whether there is one.
 fn answer(responder: &Responder, packet: &[u8], from: SocketAddr, out: &mut Vec<u8>) -> bool {
-    // RFC 1035 knows no port 0; an answer to it could not be sent.
+    // RFC 1035 does not provide for port 0; an answer to it could not be sent.
     if from.port() == 0 {
         responder.metrics().ignored();
         return false;
@@ -130,7 +130,7 @@ fn answer(responder: &Responder, packet: &[u8], from: SocketAddr, out: &mut Vec<
     responder.datagram(packet, from, Instant::now(), out)
 }
 
-/// Sends the first `count` answers. One that cannot be sent is lost like any datagram: the asker asks again.
+/// Sends the first `count` answers. One that cannot be sent is lost like any datagram: the client asks again.
 fn send(socket: &UdpSocket, waiting: &[Waiting; BATCH], count: usize) {
     if count <= 1 {
         if let Some(one) = waiting.first().filter(|_| count == 1) {
@@ -154,7 +154,7 @@ fn send(socket: &UdpSocket, waiting: &[Waiting; BATCH], count: usize) {
         match sendmmsg(socket, &mut messages[first..count], SendFlags::empty()) {
             Ok(sent) if sent > 0 => first += sent,
             Err(rustix::io::Errno::INTR) => {}
-            // The first of them cannot be sent; those behind it may.
+            // The first one cannot be sent; the others may.
             _ => first += 1,
         }
     }

@@ -1,5 +1,4 @@
-//! Which answers are looked at more closely, and what comes of it: how long they took, how long the prefix was that they followed from, and
-//! lines in the log of queries.
+//! Samples queries for metrics and the query log: the time to answer, the length of the bound prefix, and lines of the log.
 
 use std::time::Instant;
 
@@ -10,10 +9,10 @@ use super::Responder;
 use crate::metrics::Transport;
 use crate::query_log::{Line, Told};
 
-/// One query in so many is timed.
+/// One query in this many is timed.
 const TIMED: u16 = 16;
 
-/// A query that is looked at.
+/// A sampled query.
 pub(super) struct Watch {
     started: Instant,
     timed: bool,
@@ -21,14 +20,14 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Whether a line is written about it.
+    /// Whether a line is written to the query log.
     pub(super) const fn is_logged(&self) -> bool {
         self.logged
     }
 }
 
 impl Responder {
-    /// Begins to look at the query with this message id, if it is one of those.
+    /// Starts watching the query with this message id, if it is in a sample.
     pub(super) fn watch(&self, id: u16) -> Option<Watch> {
         let timed = id.is_multiple_of(TIMED);
         let logged = self.query_log.as_ref().is_some_and(|log| log.samples(id));
@@ -39,7 +38,7 @@ impl Responder {
         })
     }
 
-    /// Says what was seen of a query that has its answer.
+    /// Records the metrics and the log line of a sampled query that was answered.
     pub(super) fn watched(
         &self,
         watch: &Watch,

@@ -1,17 +1,17 @@
-//! A first look at a request's bytes, before anything is allocated for it.
+//! A first scan of a request's bytes, before anything is allocated for it.
 //!
-//! The decoder behind this server takes the number of questions at its word, forgives surplus bytes and host bits in a client
-//! subnet, refuses the subnet that means "do not use mine" (family 0), and warns in the log about malformed options. All of that
-//! is in the hands of whoever sends the packet, so it is checked here first, on the bytes themselves:
+//! The decoder behind this server trusts the number of questions, tolerates surplus bytes and host bits in a client subnet, rejects
+//! the subnet that means "do not use mine" (family 0), and logs a warning about malformed options. All of that is controlled by the
+//! sender of the packet, so it is checked here first, on the bytes themselves:
 //!
-//! - a packet that is no request is dropped, so that two servers never answer each other (RFC 1035, section 7.3);
-//! - opcodes other than QUERY get NOTIMP; not exactly one question gets FORMERR (RFC 9619), but none at all is a question for a
-//!   cookie if there is one (RFC 7873, section 5.4);
+//! - a packet that is not a request is dropped, so that two servers never answer each other (RFC 1035, section 7.3);
+//! - opcodes other than QUERY get NOTIMP; more than one question gets FORMERR (RFC 9619); no question at all is a request for a cookie if it
+//!   has a cookie option (RFC 7873, section 5.4), otherwise FORMERR;
 //! - at most one OPT record, in the additional section, owned by the root (RFC 6891, section 6.1.1);
 //! - at most one signature, the last of all records (RFC 8945, section 5.1);
 //! - a client subnet option must be exact (RFC 7871, sections 6 and 7.1.1), and so must a cookie (RFC 7873, section 5.2.2).
 //!
-//! An error answer repeats the questions, if they can be read, and has an OPT record if the request had one (RFC 6891, section 7).
+//! An error answer repeats the questions if they can be parsed, and has an OPT record if the request had one (RFC 6891, section 7).
 
 mod answers;
 mod options;
@@ -28,23 +28,23 @@ pub use self::options::{
     CLIENT_SUBNET, COOKIE, Cookie, Edns, NSID, PADDING, Subnet, scope_as_asked,
 };
 
-/// Bytes of a message header (RFC 1035, section 4.1.1).
+/// The length of a message header in bytes (RFC 1035, section 4.1.1).
 pub const HEADER: usize = 12;
 const TYPE_OPT: u16 = 41;
 
-/// A request worth decoding.
+/// A request that is worth decoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scan {
-    /// What its OPT record says, if it has one.
+    /// The OPT record, if there is one.
     pub edns: Option<Edns>,
-    /// Where its one question stands; empty when only a cookie is asked for.
+    /// The position of the only question; empty for a request for a cookie.
     pub question: Range<usize>,
-    /// Where its signature stands, the last of its records, if it has one (RFC 8945).
+    /// The position of its signature, the last record, if there is one (RFC 8945).
     pub tsig: Option<usize>,
 }
 
 impl Scan {
-    /// Renames the options that have been read, so that the decoder leaves them alone.
+    /// Renames the options that were read, so that the decoder ignores them.
     pub fn hide_options(&self, packet: &mut [u8]) {
         if let Some(edns) = &self.edns {
             edns.hide(packet);
@@ -52,32 +52,32 @@ impl Scan {
     }
 }
 
-/// Why a packet is not answered properly.
+/// Why a packet does not get a regular answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reject {
-    /// It gets no answer.
+    /// The packet is dropped.
     Drop,
-    /// It gets an error.
+    /// The packet gets an error.
     Error(Failure),
 }
 
-/// An error and what its answer repeats.
+/// An error, and the parts of the request that its answer repeats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The code.
+    /// The response code.
     pub code: ResponseCode,
-    /// Where the questions stand; empty when they could not be read.
+    /// The position of the questions; empty if they could not be parsed.
     pub questions: Range<usize>,
-    /// How many they are.
+    /// The number of questions.
     pub count: u16,
     /// Whether the request had an OPT record, so that the answer has one too (RFC 6891, section 7).
     pub edns: bool,
-    /// Whether the request was padded.
+    /// Whether the request had the padding option.
     pub padded: bool,
 }
 
 impl Failure {
-    /// A failure to answer a request that was read.
+    /// An error for a request that was scanned.
     #[must_use]
     pub fn of(scan: &Scan, code: ResponseCode) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl Failure {
         }
     }
 
-    /// The answer, made of the request's own bytes: its id, its questions, and an OPT record if it had one.
+    /// The answer, made from the request's own bytes: its id, its questions, and an OPT record if it had one.
     #[must_use]
     pub fn reply(&self, packet: &[u8], udp_size: u16) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
@@ -109,13 +109,13 @@ impl Failure {
     }
 }
 
-/// The flags of an answer without records: QR set; opcode and RD as asked (RFC 1035, section 4.1.1); AA, TC, RA, Z and AD clear; CD
-/// as asked (RFC 4035, section 3.1.6).
+/// The flags of an answer without records: QR set; opcode and RD copied (RFC 1035, section 4.1.1); AA, TC, RA, Z and AD clear; CD
+/// copied (RFC 4035, section 3.1.6).
 fn flags(packet: &[u8], code: u8) -> [u8; 2] {
     [0x80 | packet[2] & 0x79, packet[3] & 0x10 | code]
 }
 
-/// Reads bytes in order; every step says whether there were enough.
+/// Reads bytes in order; every method returns `None` if there are not enough.
 struct Cursor<'a> {
     packet: &'a [u8],
     at: usize,
@@ -137,8 +137,8 @@ impl<'a> Cursor<'a> {
         self.take(2).map(|o| u16::from_be_bytes([o[0], o[1]]))
     }
 
-    /// Skips a name, which may end in a compression pointer to the bytes in `targets` (RFC 1035, section 4.1.4). Returns its length
-    /// in bytes as written.
+    /// Skips a name, which may end in a compression pointer into the range `targets` (RFC 1035, section 4.1.4). Returns its encoded length in
+    /// bytes.
     fn name(&mut self, targets: &Range<usize>) -> Option<usize> {
         let start = self.at;
         loop {
@@ -160,10 +160,10 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Looks at a packet.
+/// Scans a packet.
 ///
 /// # Errors
-/// When it is not a request that can be answered; the error says how to react.
+/// When it is not a request that can be answered; the error says how to respond.
 pub fn scan(packet: &[u8]) -> Result<Scan, Reject> {
     if packet.len() < HEADER || packet[2] & 0x80 != 0 {
         return Err(Reject::Drop);
@@ -200,7 +200,7 @@ pub fn scan(packet: &[u8]) -> Result<Scan, Reject> {
     }))
 }
 
-/// Walks over the question section. The first name has nothing to point to; later ones may point to those before.
+/// Skips the question section. The first name cannot contain a pointer; later ones may point to earlier ones.
 fn questions(cursor: &mut Cursor<'_>, count: u16) -> Option<Range<usize>> {
     for _ in 0..count {
         let targets = HEADER..cursor.at;
@@ -210,21 +210,21 @@ fn questions(cursor: &mut Cursor<'_>, count: u16) -> Option<Range<usize>> {
     Some(HEADER..cursor.at)
 }
 
-/// What the records of a request told.
+/// What was found in the records of a request.
 #[derive(Default)]
 struct Seen {
     edns: Option<Edns>,
     /// Whether there was an OPT record, valid or not.
     opt: bool,
-    /// Where a signature begins.
+    /// The position of the signature.
     tsig: Option<usize>,
 }
 
-/// Walks over the other sections. Each record takes eleven bytes at least, so the counts cannot make this longer than the packet.
+/// Skips the other sections. Each record takes at least eleven bytes, so large counts cannot make this loop longer than the packet.
 fn records(cursor: &mut Cursor<'_>, counts: [u16; 4], seen: &mut Seen) -> Option<()> {
     let before = u32::from(counts[1]) + u32::from(counts[2]);
     for index in 0..before + u32::from(counts[3]) {
-        // RFC 8945, section 5.1: behind a signature nothing may follow.
+        // RFC 8945, section 5.1: nothing may follow a signature.
         if seen.tsig.is_some() {
             return None;
         }
@@ -233,7 +233,7 @@ fn records(cursor: &mut Cursor<'_>, counts: [u16; 4], seen: &mut Seen) -> Option
     (seen.tsig.is_none() || cursor.at == cursor.packet.len()).then_some(())
 }
 
-/// Walks over one record and reads it if it is the OPT record.
+/// Skips one record, and reads it if it is the OPT record.
 fn record(cursor: &mut Cursor<'_>, additional: bool, seen: &mut Seen) -> Option<()> {
     let begin = cursor.at;
     let owner = cursor.name(&(HEADER..begin))?;
@@ -261,7 +261,7 @@ fn record(cursor: &mut Cursor<'_>, additional: bool, seen: &mut Seen) -> Option<
         compact_ok: ttl[2] & 0x40 != 0,
         ..Edns::default()
     };
-    // RFC 6891, section 6.1.3: what follows the version in an unknown version is not ours to judge.
+    // RFC 6891, section 6.1.3: the rest of an unknown version must not be interpreted.
     if edns.version == 0 {
         edns.read(data, start)?;
     }

@@ -1,4 +1,4 @@
-//! Asking a gateway for its health: over which protocol, and whose certificates are believed.
+//! The HTTP client that asks gateways for their health: its protocol, and the authorities that it trusts.
 
 use std::error::Error as _;
 use std::net::SocketAddr;
@@ -11,18 +11,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// What gateways tell their health over.
+/// The protocol of health checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scheme {
-    /// HTTP, as their admin listeners speak it.
+    /// HTTP, as the gateways' admin listeners speak it.
     #[default]
     Http,
-    /// HTTP inside TLS. A certificate names the address that is asked: gateways have no names here.
+    /// HTTP over TLS. Certificates must be valid for the IP address, since gateways have no names here.
     Https,
 }
 
-/// Asks gateways for their health.
+/// A client that asks gateways for their health.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
@@ -30,10 +30,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that waits no longer than `idle` for anything. It believes the authorities in `ca_file`, or without one those of the web.
+    /// A client with timeout `idle`. It trusts the authorities in `ca_file`, or the public ones if there is none.
     ///
     /// # Errors
-    /// When the file holds no certificates that can be used.
+    /// When the file holds no usable certificates.
     pub fn new(idle: Duration, scheme: Scheme, ca_file: Option<&Path>) -> Result<Self, Error> {
         let http = http_client::build_trusting(idle, ca_file).map_err(|cause| match cause {
             ServiceError::Authorities { .. } => Error::Setting {
@@ -45,7 +45,7 @@ impl Client {
         Ok(Self { http, scheme })
     }
 
-    /// What the gateway with this health address answers.
+    /// Requests the health of the gateway with this health address.
     pub(super) async fn ask(&self, address: SocketAddr) -> reqwest::Result<Response> {
         let scheme = match self.scheme {
             Scheme::Http => "http",
@@ -56,7 +56,7 @@ impl Client {
     }
 }
 
-/// Why a request failed, with what that came of: the outermost error says no more than that it did.
+/// Why a request failed, including all causes: the outermost error says only that it did.
 pub(super) fn reason(cause: reqwest::Error) -> String {
     let cause = cause.without_url();
     let mut text = cause.to_string();

@@ -1,39 +1,39 @@
-//! When a gateway counts as alive: a state machine over the results of its checks.
+//! Decides when a gateway counts as alive: a state machine over the results of its health checks.
 //!
 //! | state | check passed | check failed |
 //! | --- | --- | --- |
-//! | `Up` | `Up` | `Failing(1)`; `Down` and leaves, if `fall` is 1 |
-//! | `Failing(n)` | `Up` | `Failing(n + 1)`; `Down` and leaves, at `fall` |
-//! | `Down` | `Recovering(1)`; `Up` and returns, if `rise` is 1 | `Down` |
-//! | `Recovering(n)` | `Recovering(n + 1)`; `Up` and returns, at `rise` | `Down` |
+//! | `Up` | `Up` | `Failing(1)`; if `fall` is 1, `Down` and removed from the answers |
+//! | `Failing(n)` | `Up` | `Failing(n + 1)`; at `fall`, `Down` and removed from the answers |
+//! | `Down` | `Recovering(1)`; if `rise` is 1, `Up` and back in the answers | `Down` |
+//! | `Recovering(n)` | `Recovering(n + 1)`; at `rise`, `Up` and back in the answers | `Down` |
 //!
-//! A gateway begins `Up`: a server that has just started answers before its first check is done, and an answer that may be wrong
+//! A gateway starts as `Up`: a server that has just started answers before its first check is done, and an answer that may be wrong
 //! is better than none.
 
-/// How many results in a row change a gateway's state.
+/// The number of consecutive results that change a gateway's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
-    /// Failures until it leaves the answers.
+    /// The number of consecutive failures after which a gateway is removed from the answers.
     pub fall: u32,
-    /// Successes until it returns.
+    /// The number of consecutive successes after which it returns.
     pub rise: u32,
 }
 
-/// What is known of a gateway.
+/// The health of a gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Health {
-    /// Its last check passed, or there was none yet.
+    /// Its last check passed, or it has not been checked yet.
     #[default]
     Up,
-    /// In the answers, with so many failures in a row.
+    /// Still in the answers, after this many consecutive failures.
     Failing(u32),
-    /// Out of the answers, and its last check failed.
+    /// Not in the answers, and its last check failed.
     Down,
-    /// Out of the answers, with so many successes in a row.
+    /// Not in the answers, after this many consecutive successes.
     Recovering(u32),
 }
 
-/// What a result changed for those who ask.
+/// What the result of a check changes in the answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Nothing.
@@ -45,7 +45,7 @@ pub enum Change {
 }
 
 impl Health {
-    /// The state after a check.
+    /// Returns the state after a check, and what it changes in the answers.
     #[must_use]
     pub fn apply(self, passed: bool, thresholds: Thresholds) -> (Self, Change) {
         match (self, passed) {
@@ -74,7 +74,7 @@ impl Health {
         }
     }
 
-    /// Whether it is in the answers.
+    /// Whether the gateway is in the answers.
     #[must_use]
     pub const fn is_up(self) -> bool {
         matches!(self, Self::Up | Self::Failing(_))

@@ -1,8 +1,9 @@
-//! Health checks of the gateways, made by the DNS server itself, so that they go on with the controller away.
+//! Health checks of the gateways, made by the DNS server itself so that they continue without a controller.
 //!
-//! A check passes when a TCP connection to the gateway opens and its admin listener answers `GET /healthz` with a 2xx status, over HTTP or
-//! HTTPS ([`client`]), both within the time-out, and does not say there that it takes no calls. One task for each gateway; the [`machine`] decides, [`pace`] says when, [`Published`] carries the result into
-//! the answers. With its health a gateway tells its load ([`shed`]).
+//! A check passes if, within the timeout, a TCP connection to the gateway opens and the gateway's admin listener answers `GET /healthz` with a
+//! 2xx status, over HTTP or HTTPS ([`client`]), without saying that it takes no calls. Each gateway has a task of its own; [`machine`] decides
+//! about the result, [`pace`] about the time of the next check, and [`Published`] carries the result into the answers. With its health a gateway
+//! reports its load ([`shed`]).
 
 pub mod client;
 pub mod machine;
@@ -32,16 +33,16 @@ use crate::metrics::Metrics;
 use crate::policy::fleet::Network;
 use crate::published::Published;
 
-/// How checks are made.
+/// The parameters of the health checks.
 #[derive(Clone, Copy, Debug)]
 pub struct Checks {
-    /// How often, for how long, and what their results mean.
+    /// The interval, the timeout, and the thresholds.
     pub pace: Pace,
-    /// Checks under way at once.
+    /// The number of checks that may run at once.
     pub concurrency: usize,
 }
 
-/// One gateway as it is checked.
+/// One gateway to be checked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Target {
     cluster: ClusterId,
@@ -49,12 +50,12 @@ struct Target {
     health: Option<SocketAddr>,
 }
 
-/// Why a check did not pass.
+/// Why a check failed.
 #[derive(Debug)]
 enum Failure {
-    /// No answer came in time; this was noticed after so long.
+    /// No answer came in time; the timeout was noticed after this duration.
     Silent(Duration),
-    /// The gateway, or the way to it, says what is wrong.
+    /// The gateway, or the connection to it, reported an error.
     Told(String),
 }
 
@@ -75,7 +76,7 @@ struct Prober {
     metrics: Arc<Metrics>,
 }
 
-/// Checks the gateways of the network, whatever they are at the time, until `shutdown`.
+/// Checks the gateways of the current network until `shutdown`, and follows its changes.
 pub async fn run(
     client: Client,
     checks: Checks,
@@ -96,7 +97,7 @@ pub async fn run(
     let mut running: BTreeMap<Target, AbortOnDropHandle<()>> = BTreeMap::new();
     loop {
         let wanted = targets(&networks.borrow_and_update().clone());
-        // Dropping the handle of a gateway that is gone ends its task.
+        // Dropping the handle of a removed gateway aborts its task.
         running.retain(|target, _| wanted.contains(target));
         for target in wanted {
             running.entry(target.clone()).or_insert_with(|| {
@@ -126,9 +127,9 @@ fn targets(network: &Network) -> Vec<Target> {
     targets
 }
 
-/// Checks one gateway for ever.
+/// Checks one gateway forever.
 async fn watch(prober: Arc<Prober>, target: Target) {
-    // A gateway that was out of the answers before its address or its cluster changed stays out until it passes again.
+    // A gateway that was out of the answers before its address or cluster changed stays out until it passes its checks again.
     let mut state = if prober.published.dead_gateways().contains(&target.gateway) {
         Health::Down
     } else {
@@ -141,7 +142,7 @@ async fn watch(prober: Arc<Prober>, target: Target) {
     loop {
         let started = Instant::now();
         let failure = {
-            // Waiting here delays a check; it never fails one.
+            // Waiting here delays a check, but never makes it fail.
             let Ok(_permit) = prober.room.acquire().await else {
                 return;
             };
@@ -170,7 +171,7 @@ async fn watch(prober: Arc<Prober>, target: Target) {
 }
 
 impl Prober {
-    /// One check, with the load that the gateway told; the error says what was wrong.
+    /// Makes one check. Returns the load that the gateway reported, or why the check failed.
     async fn check(&self, target: &Target) -> Result<Option<f64>, Failure> {
         let began = Instant::now();
         let both =
@@ -182,7 +183,7 @@ impl Prober {
         }
     }
 
-    /// The load that the gateway tells with its health; the error says what was wrong, and nothing if no answer came in time.
+    /// Asks a gateway for its health. Returns the load that it reported, or what was wrong; the error is `None` if no answer came in time.
     async fn says_healthy(
         &self,
         health: Option<SocketAddr>,

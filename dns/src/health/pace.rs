@@ -1,25 +1,25 @@
 //! When a gateway is checked next.
 //!
-//! While nothing is wrong, a check begins at most an interval after the one before; checks of many gateways are spread by up to a tenth.
-//! From the first failure on, the next one begins as soon as this one can have timed out, so that a gateway that has died has left
-//! the answers after one interval and as many time-outs as it takes failures ([`Pace::leaves_within`]), whether it refuses
-//! connections or is silent. On the way back nothing is hurried.
+//! While nothing is wrong, a check begins at most one interval after the previous one; a random part of up to a tenth is subtracted, so that
+//! the checks of many gateways are spread out. After a failure, the next check begins as soon as this one could have timed out. So a dead gateway,
+//! whether it refuses connections or is silent, has left the answers after one interval and `fall` timeouts ([`Pace::leaves_within`]).
+//! While a gateway recovers, checks keep the normal interval.
 //!
-//! A check that gets no answer in time may say more about this machine than about the gateway: if the clock's ringing was heard late, so
-//! was the answer ([`Pace::is_inconclusive`]). Such a check is repeated at once.
+//! A check that gets no answer in time may say more about this machine than about the gateway: if the timer fired late, an answer would also
+//! have been noticed late ([`Pace::is_inconclusive`]). Such a check is repeated at once.
 
 use std::time::Duration;
 
 use super::machine::{Change, Health, Thresholds};
 
-/// How often checks are made, and how long they may take.
+/// How often gateways are checked, and how long a check may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// From the beginning of one check to the beginning of the next, at most.
+    /// The longest time from the beginning of one check to the beginning of the next.
     pub interval: Duration,
-    /// How long a check may take.
+    /// The timeout of a check.
     pub timeout: Duration,
-    /// How many results in a row change a gateway's state.
+    /// The number of consecutive results that change a gateway's state.
     pub thresholds: Thresholds,
 }
 
@@ -30,16 +30,16 @@ impl Pace {
         self.interval + self.timeout * self.thresholds.fall
     }
 
-    /// Whether a check without an answer says nothing, because this machine noticed only after half as long again that the time was over:
-    /// it was busy or asleep, and would not have noticed an answer either. Of several in a row (`before` is how many there were) every
-    /// second one counts, so that a gateway that is dead leaves the answers of a machine that is always late, too.
+    /// Whether a check without an answer is inconclusive, because this machine noticed the timeout only after half as long again: it was busy
+    /// or suspended, and would not have noticed an answer either. Of several such checks in a row (`before` is the number of earlier ones) every
+    /// second one counts as failed, so that a dead gateway leaves the answers even if this machine is always late.
     #[must_use]
     pub fn is_inconclusive(&self, took: Duration, before: u32) -> bool {
         before == 0 && took > self.timeout + self.timeout / 2
     }
 
-    /// The state after a check, what it changed, and how long after this check's beginning the next one begins. `spread` is any number
-    /// between 0 and 1.
+    /// The state after a check, what it changes, and the time from the beginning of this check to the beginning of the next. `spread` is a random
+    /// number between 0 and 1.
     #[must_use]
     pub fn after(&self, state: Health, passed: bool, spread: f64) -> (Health, Change, Duration) {
         let (next, change) = state.apply(passed, self.thresholds);
@@ -68,7 +68,7 @@ mod tests {
             timeout: MS * 500,
             thresholds: Thresholds { fall: 2, rise: 2 },
         };
-        // Clocks ring a little late as a rule.
+        // Timers usually fire a little late.
         assert!(!pace.is_inconclusive(MS * 500, 0));
         assert!(!pace.is_inconclusive(MS * 750, 0));
         assert!(pace.is_inconclusive(MS * 751, 0));
@@ -76,10 +76,10 @@ mod tests {
         assert!(!pace.is_inconclusive(MS * 60_000, 1), "not for ever");
     }
 
-    /// A gateway on a clock of our own: it is dead at some times, and then either refuses or is silent.
+    /// A gateway in simulated time: it is dead at certain times, and then either refuses connections or is silent.
     struct Story {
         pace: Pace,
-        /// Times, in milliseconds, at which it dies and comes back, in turns.
+        /// The times, in ms, at which it dies and comes back, alternately.
         turns: Vec<u64>,
         silent: bool,
     }
@@ -93,7 +93,7 @@ mod tests {
             before.count() % 2 == 1
         }
 
-        /// When it left and returned.
+        /// When it left the answers and returned.
         fn told(&self, spread: &[f64], until: Duration) -> Vec<(Duration, Change)> {
             let (mut now, mut state, mut told) = (Duration::ZERO, Health::Up, Vec::new());
             for spread in spread.iter().cycle() {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     proptest! {
-        /// With time-outs of half an interval, as they are by default, that is two intervals for two failures.
+        /// With timeouts of half an interval, as by default, that is two intervals for two failures.
         #[test]
         fn a_dead_gateway_has_left_in_time_and_returns_once(
             interval in 100u64..2000, share in 1u64..=100, fall in 1u32..5, rise in 1u32..5,
@@ -139,13 +139,13 @@ mod tests {
             }
         }
 
-        /// One that dies and lives in turns, each time too shortly to be believed, stays where it is.
+        /// A gateway whose outages are too short to reach the threshold stays in the answers.
         #[test]
         fn what_is_too_short_changes_nothing(
             fall in 2u32..5, rise in 2u32..5, begin in 0u64..1000, spread in proptest::collection::vec(0.0..=1.0f64, 1..20),
         ) {
             let pace = Pace { interval: MS * 1000, timeout: MS * 500, thresholds: Thresholds { fall, rise } };
-            // Dead for less than it takes to fail twice, every ten seconds.
+            // Dead for less time than two failures take, every ten seconds.
             let turns = (0..10).flat_map(|n| [n * 10_000 + begin, n * 10_000 + begin + 499]).collect();
             let story = Story { pace, turns, silent: false };
             prop_assert!(story.told(&spread, MS * 120_000).is_empty());

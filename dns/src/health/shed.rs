@@ -1,10 +1,9 @@
-//! Load shedding: a cluster above its capacity gives traffic away, a little more from moment to moment, until it is not.
+//! Load shedding: a cluster above its capacity sends a gradually growing share of its clients elsewhere until its load fits.
 //!
-//! Gateways tell their load with their health. Above [`Shedding::above`] the part of a cluster's clients that is sent elsewhere grows, the
-//! faster the higher the load; below [`Shedding::below`] it shrinks, at half the speed; in between it stays, so that it neither
-//! swings nor flaps. Which clients those are is decided by their prefix ([`crate::policy::fleet::Fleet::gives_away`]): a prefix that is
-//! sent elsewhere stays there for as long as the part does not shrink below it. Answers are cached for their time to live, so the
-//! speed should be small against it.
+//! Gateways report their load with their health. Above [`Shedding::above`] the share of a cluster's clients that is sent elsewhere grows, the
+//! faster the higher the load; below [`Shedding::below`] it shrinks, at half the maximum speed; in between it stays, so that it does not
+//! oscillate. A client's prefix decides whether it belongs to that share ([`crate::policy::fleet::Fleet::gives_away`]): a prefix that is sent
+//! elsewhere stays there until the share shrinks below it. Answers are cached for their time to live, so the speed should be small against it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,24 +19,24 @@ use crate::metrics::Metrics;
 use crate::policy::fleet::{Network, Share};
 use crate::published::Published;
 
-/// When and how fast clients are given away. Loads are parts of capacity: 1 is as much as a cluster can carry.
+/// When and how fast a cluster sends clients elsewhere. Loads are fractions of capacity: 1 is as much as a cluster can carry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shedding {
-    /// The load above which a cluster gives clients away.
+    /// The load above which a cluster sends clients elsewhere.
     pub above: f64,
     /// The load below which it takes them back.
     pub below: f64,
-    /// The part of its clients by which that grows in a second, at twice the load at which it begins.
+    /// How much the share of its clients grows per second, at twice the load `above` or more.
     pub speed: f64,
-    /// The largest part that is given away.
+    /// The largest share that is sent elsewhere.
     pub most: f64,
 }
 
-/// Parts of a whole in one.
+/// The denominator of a [`Share`].
 const WHOLE: f64 = 65_536.0;
 
 impl Shedding {
-    /// The part that is given away after some time at a load.
+    /// The share after `elapsed` at this load.
     #[must_use]
     pub fn next(&self, part: f64, load: f64, elapsed: Duration) -> f64 {
         let step = self.speed * elapsed.as_secs_f64();
@@ -52,7 +51,7 @@ impl Shedding {
     }
 }
 
-/// A part as fleets know it.
+/// Converts a fraction to the fixed-point [`Share`] of a fleet.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -62,7 +61,7 @@ fn share(part: f64) -> Share {
     (part * WHOLE).clamp(0.0, f64::from(Share::MAX)) as Share
 }
 
-/// The load of each cluster: the mean of its gateways that told one.
+/// The load of each cluster: the mean over its gateways that reported one.
 fn loads(network: &Network, told: &BTreeMap<SocketAddr, f64>) -> BTreeMap<ClusterId, f64> {
     let mut sums: BTreeMap<ClusterId, (f64, f64)> = BTreeMap::new();
     for (cluster, gateway, _) in network.gateways() {
@@ -76,12 +75,12 @@ fn loads(network: &Network, told: &BTreeMap<SocketAddr, f64>) -> BTreeMap<Cluste
         .collect()
 }
 
-/// What each cluster gives away, from moment to moment.
+/// The share of its clients that each cluster sends elsewhere now.
 #[derive(Debug, Default)]
 struct Parts(BTreeMap<ClusterId, f64>);
 
 impl Parts {
-    /// The parts after some time at these loads. A cluster that tells no load gives nothing away: nobody knows that it should.
+    /// Updates the shares after `elapsed` at these loads. A cluster without a reported load sends nothing elsewhere: nothing says that it should.
     fn step(
         &mut self,
         shedding: Shedding,
@@ -111,7 +110,7 @@ impl Parts {
     }
 }
 
-/// Looks at the loads every `every` until `shutdown`.
+/// Updates the shares every `every` until `shutdown`.
 pub async fn run(
     shedding: Shedding,
     every: Duration,
@@ -158,7 +157,7 @@ mod tests {
     }
 
     proptest! {
-        /// A cluster with more demand than it can carry comes to rest where it can carry what is left, and stays there.
+        /// A cluster with more demand than capacity settles at a share where it can carry the rest, and stays there.
         #[test]
         fn it_settles_where_the_load_can_be_carried(demand in 1.05..5.0f64) {
             let (mut part, mut settled) = (0.0, Vec::new());
@@ -204,7 +203,7 @@ mod tests {
         assert_eq!(shares.keys().collect::<Vec<_>>(), [&id("a")]);
         assert!(parts.step(SHEDDING, &loaded, second)[&id("a")] > shares[&id("a")]);
         assert!(parts.step(SHEDDING, &BTreeMap::new(), second).is_empty());
-        // And begins anew, from nothing.
+        // It starts again from zero.
         assert_eq!(parts.step(SHEDDING, &loaded, second), shares);
     }
 }

@@ -1,7 +1,7 @@
-//! Answers by app: a series for each of so many apps, and one for all the others.
+//! Answers by app: a series for each of a limited number of apps, and one for all the others.
 //!
-//! An app gets its counter when its table is built, and who answers adds to it without looking anything up. Labels are never more than
-//! was set and one: apps beyond that are counted together, and one of them gets a series of its own when it changes and there is room.
+//! An app gets its counter when its table is built, so that answering needs no lookup. There are at most `most` labels and "other": apps
+//! beyond the limit are counted together, and one of them gets a series of its own when its table is next built while there is room.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,9 +10,9 @@ use fdn_core::AppName;
 use fdn_service::ServiceError;
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 
-/// Apps with a series of their own unless the operator says otherwise.
+/// The default number of apps with a series of their own.
 pub const MOST: usize = 1000;
-/// The label of all others. An app of this name is counted among them.
+/// The label of all other apps. An app of this name is counted there too.
 const OTHER: &str = "other";
 
 /// The counters.
@@ -21,15 +21,15 @@ pub struct AppMetrics {
     answers: IntCounterVec,
     others: IntCounter,
     most: usize,
-    /// The apps with a series of their own. Who builds tables locks this, no query does.
+    /// The apps with a series of their own. Locked only while tables are built, never by a query.
     named: Mutex<HashSet<AppName>>,
 }
 
 impl AppMetrics {
-    /// Makes the metric and registers it.
+    /// Creates and registers the metric.
     ///
     /// # Errors
-    /// When the name is registered already.
+    /// When the name is already registered.
     pub fn new(registry: &Registry) -> Result<Self, ServiceError> {
         let answers = IntCounterVec::new(
             Opts::new(
@@ -47,13 +47,13 @@ impl AppMetrics {
         })
     }
 
-    /// The same with so many apps that have a series of their own.
+    /// The same metrics, with at most `most` apps that have a series of their own.
     #[must_use]
     pub fn naming(self, most: usize) -> Self {
         Self { most, ..self }
     }
 
-    /// The counter of an app's answers.
+    /// The counter of an app's answers: its own, or that of all others if the limit is reached.
     #[must_use]
     pub fn counter(&self, app: &AppName) -> IntCounter {
         let mut named = self.named();
@@ -67,10 +67,10 @@ impl AppMetrics {
         self.answers.with_label_values(&[app.as_str()])
     }
 
-    /// Removes the series of an app that is gone, if it had one.
+    /// Removes the series of a deleted app, if it had one.
     pub fn forget(&self, app: &AppName) {
         if self.named().remove(app) {
-            // This fails only for a label that is not there.
+            // This fails only for a label that does not exist.
             drop(self.answers.remove_label_values(&[app.as_str()]));
         }
     }
@@ -107,7 +107,7 @@ mod tests {
         for (name, times) in [("one", 1), ("two", 2), ("three", 3), ("four", 4)] {
             metrics.counter(&app(name)).inc_by(times);
         }
-        // The one that has the others' name takes no series from anybody.
+        // The app named like the label of the others takes up no series.
         metrics.counter(&app("other")).inc();
         let full = [r#"app="one"} 1"#, r#"app="other"} 8"#, r#"app="two"} 2"#];
         assert_eq!(series(), full);

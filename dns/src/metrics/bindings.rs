@@ -3,24 +3,24 @@
 use fdn_service::ServiceError;
 use prometheus::{IntCounter, IntGauge, Registry};
 
-/// How many bindings there are, and whether they are complete.
+/// The number of bindings, and failures to receive or save them.
 #[derive(Debug)]
 pub struct BindingMetrics {
-    /// Changes that could not be taken because one before them is missing.
+    /// Changes that could not be applied because an earlier one is missing.
     pub gaps: IntCounter,
-    /// Bindings of prefixes to clusters, of all apps.
+    /// Bindings of prefixes to clusters, over all apps.
     pub held: IntGauge,
-    /// Different tables of bindings.
+    /// Distinct tables of bindings.
     pub tables: IntGauge,
-    /// Times that the state could not be written to disk.
+    /// Failures to write the state to disk.
     pub unsaved: IntCounter,
 }
 
 impl BindingMetrics {
-    /// Makes the metrics and registers them.
+    /// Creates and registers the metrics.
     ///
     /// # Errors
-    /// When a name is registered already.
+    /// When a name is already registered.
     pub fn new(registry: &Registry) -> Result<Self, ServiceError> {
         let gaps = IntCounter::new(
             "fdn_dns_gaps_total",

@@ -5,19 +5,19 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registr
 
 use crate::handler::streams::Counts;
 
-/// What is counted of one encrypted transport.
+/// The metrics of one encrypted transport.
 #[derive(Clone, Debug)]
 pub struct TransportMetrics {
-    /// Connections open now.
+    /// Open connections.
     pub open: IntGauge,
-    /// Connections closed at once because a cap was reached.
+    /// Connections closed at once because a limit was reached.
     pub refused: IntCounter,
     /// Handshakes that failed or took too long.
     pub failed: IntCounter,
 }
 
 impl TransportMetrics {
-    /// What the loop counts in.
+    /// The counters that the connection loop uses.
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts {
@@ -34,17 +34,17 @@ pub struct EncryptedMetrics {
     pub tls: TransportMetrics,
     /// DNS over HTTPS.
     pub https: TransportMetrics,
-    /// Looks at the files of the certificate that failed.
+    /// Failures to read the certificate's files.
     pub unread: IntCounter,
-    /// Requests over HTTPS without an answer. The statuses are those of the code, and few.
+    /// Requests over HTTPS that got no DNS answer, by HTTP status. The statuses are those in the code, and few.
     statuses: IntCounterVec,
 }
 
 impl EncryptedMetrics {
-    /// Makes the metrics and registers them.
+    /// Creates and registers the metrics.
     ///
     /// # Errors
-    /// When a name is registered already.
+    /// When a name is already registered.
     pub fn new(registry: &Registry) -> Result<Self, ServiceError> {
         let counters = |name: &str, help: &str, label| {
             let counters = IntCounterVec::new(Opts::new(name, help), &[label])?;
@@ -91,7 +91,7 @@ impl EncryptedMetrics {
         })
     }
 
-    /// Counts a request over HTTPS that was refused with this status.
+    /// Counts a request over HTTPS that was refused with this HTTP status.
     pub fn refused(&self, status: u16) {
         let status = status.to_string();
         self.statuses.with_label_values(&[status.as_str()]).inc();

@@ -1,28 +1,28 @@
-//! Metrics of the signatures.
+//! Metrics of DNSSEC signatures.
 
 use fdn_service::ServiceError;
 use prometheus::{IntCounter, IntGauge, Registry};
 
-/// How many signatures are made and kept. Clones count together.
+/// The number of signatures made and cached. Clones share their counters.
 #[derive(Clone, Debug)]
 pub struct SigningMetrics {
     /// Signatures made.
     pub made: IntCounter,
-    /// Answers over UDP that needed a signature beyond the second's limit.
+    /// Answers over UDP that needed a signature beyond the limit of their second.
     pub over_limit: IntCounter,
-    /// Signatures kept of sets that exist.
+    /// Cached signatures of record sets that exist.
     pub answers: IntGauge,
-    /// Signatures kept of denials and of records made of wildcards.
+    /// Cached signatures of denials and of wildcard expansions.
     pub denials: IntGauge,
-    /// Looks at the key file that failed.
+    /// Failures to read the key file.
     pub unread: IntCounter,
 }
 
 impl SigningMetrics {
-    /// Makes the metrics and registers them.
+    /// Creates and registers the metrics.
     ///
     /// # Errors
-    /// When a name is registered already.
+    /// When a name is already registered.
     pub fn new(registry: &Registry) -> Result<Self, ServiceError> {
         let metrics = Self {
             made: IntCounter::new("fdn_dns_signatures_total", "DNSSEC signatures made.")?,

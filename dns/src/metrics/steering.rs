@@ -3,10 +3,10 @@
 use fdn_service::ServiceError;
 use prometheus::{GaugeVec, IntGaugeVec, Opts, Registry};
 
-/// What part of its clients each cluster gives away.
+/// Registers the share of its clients that each cluster sends elsewhere.
 ///
 /// # Errors
-/// When the name is registered already.
+/// When the name is already registered.
 pub(super) fn shed(registry: &Registry) -> Result<GaugeVec, ServiceError> {
     let shed = GaugeVec::new(
         Opts::new(
@@ -19,10 +19,10 @@ pub(super) fn shed(registry: &Registry) -> Result<GaugeVec, ServiceError> {
     Ok(shed)
 }
 
-/// Which gateways pass their health checks.
+/// Registers the health of each gateway.
 ///
 /// # Errors
-/// When the name is registered already.
+/// When the name is already registered.
 pub(super) fn health(registry: &Registry) -> Result<IntGaugeVec, ServiceError> {
     let health = IntGaugeVec::new(
         Opts::new(

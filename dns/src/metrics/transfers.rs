@@ -1,28 +1,28 @@
-//! Metrics of signed requests, transfers of the zone, and notices of its changes.
+//! Metrics of signed requests, zone transfers, and notices of zone changes.
 
 use fdn_service::ServiceError;
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 
-/// How the zone is handed on.
+/// The counters of zone transfers and notices.
 #[derive(Clone, Debug)]
 pub struct TransferMetrics {
     /// Transfers of the whole zone.
     pub whole: IntCounter,
-    /// Requests for a transfer from somebody who has the newest version.
+    /// Transfer requests from secondaries that already have the newest version.
     pub current: IntCounter,
     /// Notices that were answered.
     pub answered: IntCounter,
-    /// Notices that nobody answered, however often they were sent.
+    /// Notices that were not answered after all attempts.
     pub unanswered: IntCounter,
-    /// Signed requests that were not believed. The reasons are those of the code, and few.
+    /// Signed requests that were rejected. The reasons are those in the code, and few.
     denied: IntCounterVec,
 }
 
 impl TransferMetrics {
-    /// Makes the metrics and registers them.
+    /// Creates and registers the metrics.
     ///
     /// # Errors
-    /// When a name is registered already.
+    /// When a name is already registered.
     pub fn new(registry: &Registry) -> Result<Self, ServiceError> {
         let counters = |name: &str, help: &str, label| {
             let counters = IntCounterVec::new(Opts::new(name, help), &[label])?;
@@ -52,7 +52,7 @@ impl TransferMetrics {
         })
     }
 
-    /// Counts a signed request that was not believed.
+    /// Counts a signed request that was rejected.
     pub fn denied(&self, reason: &str) {
         self.denied.with_label_values(&[reason]).inc();
     }

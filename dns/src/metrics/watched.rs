@@ -1,4 +1,4 @@
-//! Metrics of the queries that are looked at more closely than others.
+//! Metrics of sampled queries.
 
 use fdn_core::ClientPrefix;
 use fdn_service::ServiceError;
@@ -6,27 +6,27 @@ use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, Registry};
 
 use crate::query_log::Told;
 
-/// Upper bounds of lengths of prefixes.
+/// Upper bounds of the buckets for prefix lengths, in bits.
 const LENGTHS: [u8; 19] = [
     0, 8, 12, 16, 18, 20, 21, 22, 23, 24, 28, 32, 36, 40, 44, 48, 52, 56, 64,
 ];
 
-/// What was seen of them.
+/// The metrics of sampled queries.
 #[derive(Debug)]
 pub struct WatchedMetrics {
     /// Lengths of bound prefixes, for IPv4 and IPv6.
     matched: [Histogram; 2],
     /// Lengths of scopes, for IPv4 and IPv6.
     scopes: [Histogram; 2],
-    /// Lines of the log of queries that had no room in its queue.
+    /// Lines of the query log that were dropped because its queue was full.
     pub log_dropped: IntCounter,
 }
 
 impl WatchedMetrics {
-    /// Makes the metrics and registers them.
+    /// Creates and registers the metrics.
     ///
     /// # Errors
-    /// When a name is registered already.
+    /// When a name is already registered.
     pub fn new(registry: &Registry) -> Result<Self, ServiceError> {
         let lengths = |name: &str, help: &str| {
             let histogram = HistogramVec::new(
@@ -55,8 +55,8 @@ impl WatchedMetrics {
         })
     }
 
-    /// Records what the answer for a client of an app followed from: the length of the prefix that was bound, 0 if none was, and the
-    /// scope if the answer says one.
+    /// Records what the answer for a client of an app was based on: the length of the bound prefix, 0 if there is none, and the scope if the
+    /// answer carries one.
     pub fn steered(&self, client: ClientPrefix, told: &Told) {
         let family = usize::from(client.addr().is_ipv6());
         self.matched[family].observe(f64::from(told.matched()));

@@ -1,7 +1,7 @@
-//! Which cluster the clients of each prefix are sent to: the table of one app, or of many that say the same.
+//! The bindings of client prefixes to clusters: the table of one app, or of several apps with equal tables.
 //!
-//! A table numbers the clusters it names, in their order, so that two tables that say the same are equal byte for byte, whatever way
-//! they came to be. [`Shared`] keeps one of each.
+//! A table numbers the clusters that it names in sorted order, so that tables with the same content are equal byte for byte, however they were
+//! built. [`Shared`] keeps one copy of each.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -23,23 +23,23 @@ use super::ranges::{Gathered, Id, Span, Table};
 #[error("the bindings name more than 65535 clusters")]
 pub struct TooManyClusters;
 
-/// A change of one prefix: its cluster, or that it is no longer bound.
+/// A change of one prefix: its new cluster, or `None` if it is no longer bound.
 pub type Change = (ClientPrefix, Option<ClusterId>);
 
 /// Bindings of prefixes to clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bindings {
-    /// The clusters named, in order.
+    /// The clusters that are named, sorted.
     clusters: Box<[ClusterId]>,
     table: Table<u16>,
 }
 
-/// Clusters while they are numbered.
+/// Assigns numbers to clusters while a table is built.
 #[derive(Default)]
 struct Numbers {
     clusters: Vec<ClusterId>,
     by_name: HashMap<ClusterId, u16>,
-    /// Neighbouring prefixes often have the same cluster.
+    /// The number that was used last: neighbouring prefixes often have the same cluster.
     last: Option<u16>,
 }
 
@@ -76,7 +76,7 @@ impl Numbers {
 }
 
 impl Bindings {
-    /// Bindings of these prefixes; of several clusters to one prefix the last counts.
+    /// Bindings of these prefixes; if a prefix occurs several times, the last occurrence wins.
     ///
     /// # Errors
     /// When they name too many clusters.
@@ -86,7 +86,7 @@ impl Bindings {
         Self::default().with(bindings.into_iter().map(|(prefix, id)| (prefix, Some(id))))
     }
 
-    /// The bindings after changes; of several to one prefix the last counts.
+    /// The bindings after changes; if a prefix occurs several times, the last change wins.
     ///
     /// # Errors
     /// When they name too many clusters.
@@ -113,7 +113,7 @@ impl Bindings {
         ))
     }
 
-    /// Renumbers the clusters in their order, without those that no prefix names.
+    /// Renumbers the clusters in sorted order, without those that no prefix names.
     fn canonical(table: Table<u16>, clusters: &[ClusterId]) -> Self {
         let mut used = vec![false; clusters.len()];
         for value in table.values() {
@@ -142,14 +142,14 @@ impl Bindings {
         }
     }
 
-    /// The cluster bound to an address, and the addresses around it that are bound alike.
+    /// The cluster bound to an address, and the run of addresses around it with the same binding.
     #[must_use]
     pub fn at(&self, addr: u128, is_v4: bool) -> (Option<&ClusterId>, Span) {
         let (value, span) = self.table.piece(addr, is_v4);
         (value.and_then(|value| self.named(value)), span)
     }
 
-    /// The cluster and the length of the longest prefix that lies around all of `client`.
+    /// The cluster and the length of the longest prefix that contains all of `client`.
     #[must_use]
     pub fn covering(&self, client: ClientPrefix) -> Option<(&ClusterId, u8)> {
         let (value, len) = self.table.covering(client)?;
@@ -160,19 +160,19 @@ impl Bindings {
         self.clusters.get(usize::from(value))
     }
 
-    /// The clusters that are named, in order.
+    /// The clusters that are named, sorted.
     #[must_use]
     pub fn clusters(&self) -> &[ClusterId] {
         &self.clusters
     }
 
-    /// How many prefixes are bound.
+    /// The number of bound prefixes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether none is.
+    /// Whether no prefix is bound.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.table.is_empty()
@@ -185,12 +185,12 @@ impl Bindings {
             .filter_map(|(prefix, value)| Some((prefix, self.named(value)?)))
     }
 
-    /// How many prefixes of each family, for [`Bindings::read`].
+    /// The number of prefixes of each family, for [`Bindings::read`].
     pub(crate) const fn counts(&self) -> Counts {
         self.table.counts()
     }
 
-    /// Writes the arrays of the table; clusters and counts are written by the caller.
+    /// Writes the arrays of the table; the caller writes clusters and counts.
     pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         self.table.write(out)
     }
@@ -212,7 +212,7 @@ impl Serialize for Bindings {
     }
 }
 
-/// Reads a list of pairs without making a string of each: a snapshot has millions.
+/// Reads a list of pairs without allocating a string for each: a snapshot has millions.
 impl<'de> Deserialize<'de> for Bindings {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct List;
@@ -272,7 +272,7 @@ impl<'de> Visitor<'de> for Pair<'_> {
     }
 }
 
-/// Something made of a text that is not kept.
+/// Deserializes a value from a string without keeping the string.
 struct Text<F>(F);
 
 impl<'de, T, F: FnOnce(&str) -> Result<T, String>> DeserializeSeed<'de> for Text<F> {
@@ -295,16 +295,16 @@ impl<T, F: FnOnce(&str) -> Result<T, String>> Visitor<'_> for Text<F> {
     }
 }
 
-/// One of each table, for as long as somebody holds it.
+/// A pool that holds one copy of each distinct table, for as long as it is referenced.
 #[derive(Debug, Default)]
 pub struct Shared {
     tables: HashMap<u64, Vec<Weak<Bindings>>>,
-    /// Tables that were there when those that are gone were last swept out.
+    /// The number of digests after dropped tables were last removed.
     swept: usize,
 }
 
 impl Shared {
-    /// The table that says the same, if there is one, or else this one.
+    /// Returns the pooled table equal to this one, or adds this one to the pool.
     pub fn share(&mut self, bindings: Arc<Bindings>) -> Arc<Bindings> {
         if self.tables.len() > 2 * self.swept + 64 {
             self.tables.retain(|_, same| {
@@ -327,7 +327,7 @@ impl Shared {
     }
 }
 
-/// A number that equal tables have in common.
+/// A hash that is the same for equal tables.
 fn digest(bindings: &Bindings) -> u64 {
     let mut hasher = DefaultHasher::new();
     bindings.clusters.hash(&mut hasher);

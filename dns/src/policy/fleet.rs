@@ -1,7 +1,7 @@
-//! The clusters as answers need them: which addresses each has, and which of them pass their health checks.
+//! The clusters as needed for answers: their addresses, and which of them pass their health checks.
 //!
-//! A [`Network`] is built when the controller changes it; a [`Fleet`] is a network seen through the health of this moment, and is
-//! the only thing that a change of health rebuilds. Bindings name clusters, never addresses, so they are not touched.
+//! A [`Network`] is built when the controller changes it; a [`Fleet`] is a network combined with the current health, and is
+//! the only thing that a change of health rebuilds. Bindings name clusters, never addresses, so they are not affected.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -12,7 +12,7 @@ use fdn_core::{ClusterId, GatewayWeight};
 
 use super::nearest_clusters::NearestClusters;
 
-/// Which kind of address is asked for.
+/// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// A records.
@@ -30,19 +30,19 @@ impl Family {
     }
 }
 
-/// The clusters and the latency map, as the controller last described them.
+/// The clusters and the latency map, as last received from the controller.
 #[derive(Debug, Default)]
 pub struct Network {
     clusters: Vec<ClusterSpec>,
     by_id: HashMap<ClusterId, usize>,
-    /// A number of each cluster that is the same on every server, so that all hand over the same clients.
+    /// A hash of each cluster's name that is the same on every server, so that all servers shed the same clients.
     salts: Vec<u64>,
-    /// How far the clusters are from whom.
+    /// The clusters by latency from each client.
     pub nearest: NearestClusters,
 }
 
 impl Network {
-    /// Builds tables from the controller's description. A cluster listed twice counts once.
+    /// Builds the tables from the controller's description. If a cluster is listed twice, the last entry wins.
     #[must_use]
     pub fn new(desired: &NetworkDesired) -> Self {
         let by_name: BTreeMap<_, _> = desired
@@ -69,13 +69,13 @@ impl Network {
         }
     }
 
-    /// The clusters, by name.
+    /// The clusters, sorted by name.
     #[must_use]
     pub fn clusters(&self) -> &[ClusterSpec] {
         &self.clusters
     }
 
-    /// Every gateway with the place where it tells its health, if it has one.
+    /// Every gateway with its health address, if it has one.
     pub fn gateways(&self) -> impl Iterator<Item = (&ClusterId, SocketAddr, Option<SocketAddr>)> {
         self.clusters.iter().flat_map(|spec| {
             spec.gateways
@@ -86,38 +86,39 @@ impl Network {
     }
 }
 
-/// FNV-1a (Fowler, Noll, Vo): good enough to tell clusters apart, and the same in every build.
+/// FNV-1a (Fowler, Noll, Vo): good enough to distinguish clusters, and the same in every build.
 fn salt(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// The finalizer of splitmix64 (Steele, Lea, Flood 2014): every bit of the input reaches every bit of the output.
+/// The finalizer of splitmix64 (Steele, Lea, Flood 2014): every input bit affects every output bit.
 const fn mixed(mut bits: u64) -> u64 {
     bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ bits >> 31
 }
 
-/// 65536 divided by the golden ratio, made odd: no two turns are mapped to one (Knuth, The Art of Computer Programming 3, section 6.4).
+/// 65536 divided by the golden ratio, made odd so that multiplication maps no two turns to the same value (Knuth, The Art of Computer
+/// Programming 3, section 6.4).
 const GOLDEN: u16 = 40_503;
 
-/// A part of a cluster's clients, in 65536ths.
+/// A share of a cluster's clients, in 65536ths.
 pub type Share = u16;
 
-/// One cluster's addresses.
+/// The addresses of one cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
     all: [Vec<IpAddr>; 2],
     live: [Vec<IpAddr>; 2],
     records: [Vec<u8>; 2],
-    /// The weights of the living ones, each with the sum of those before it.
+    /// The cumulative weights of the live addresses.
     weights: [Vec<u32>; 2],
 }
 
-/// The records of addresses as they stand in an answer, with a time to live of 0 (RFC 1035, section 4.1.3). The owner is the name in
-/// the question, 12 bytes from the message's beginning.
+/// The encoded address records of an answer, with a TTL of 0 (RFC 1035, section 4.1.3). The owner is a pointer to the name in
+/// the question, 12 bytes from the beginning of the message.
 fn records(addresses: &[IpAddr]) -> Vec<u8> {
     let mut out = Vec::new();
     for addr in addresses {
@@ -133,10 +134,10 @@ fn records(addresses: &[IpAddr]) -> Vec<u8> {
 }
 
 impl Addresses {
-    /// Where the time to live stands in a record.
+    /// The offset of the TTL in a record.
     pub const TTL_AT: usize = 6;
 
-    /// Bytes of a record.
+    /// The length of a record in bytes.
     #[must_use]
     pub const fn record_size(family: Family) -> usize {
         match family {
@@ -145,27 +146,28 @@ impl Addresses {
         }
     }
 
-    /// The records of the gateways that pass their checks, one after the other, with a time to live of 0.
+    /// The encoded records of the gateways that pass their checks, concatenated, with a TTL of 0.
     #[must_use]
     pub fn records(&self, family: Family) -> &[u8] {
         &self.records[family as usize]
     }
 
-    /// Addresses of the gateways that pass their checks.
+    /// The addresses of the gateways that pass their checks.
     #[must_use]
     pub fn live(&self, family: Family) -> &[IpAddr] {
         &self.live[family as usize]
     }
 
-    /// Which of the living gateways stands first in an answer, if there is one. Over all turns each stands there as often as its weight is a
-    /// part of the whole; the others follow in their order.
+    /// The index of the live gateway that comes first in an answer; 0 if there is none. Over all turns, each gateway comes first in proportion to
+    /// its
+    /// weight; the others follow in their order.
     ///
-    /// A turn is the id of a query. Resolvers draw ids at random (RFC 5452, section 9.2), which makes each answer a draw of its own; ids that
-    /// count up are spread as evenly, since multiples of the golden ratio fill an interval without gaps.
+    /// A turn is the id of a query. Resolvers choose ids at random (RFC 5452, section 9.2), so each answer is an independent draw; consecutive
+    /// ids are distributed as evenly, since multiples of the golden ratio fill an interval without gaps.
     ///
-    /// The client is left out on purpose. An order by client would hold for fewer clients than the scope says, and where answers name not
-    /// all gateways their set would too. And it would send everybody behind a resolver that tells no client subnet to one gateway for
-    /// good, so that a large resolver, and not the weights, decided how much a gateway gets.
+    /// The client deliberately has no influence. An order per client would be valid for fewer clients than the scope says, and so would the set of
+    /// gateways where an answer does not name all of them. It would also send everybody behind a resolver without client subnets to one gateway
+    /// permanently, so that a large resolver, rather than the weights, would decide a gateway's load.
     #[must_use]
     pub fn first(&self, family: Family, turn: u16) -> usize {
         let sums = &self.weights[family as usize];
@@ -174,7 +176,7 @@ impl Addresses {
         sums.partition_point(|sum| u64::from(*sum) <= part)
     }
 
-    /// The weight of the gateway that stands at `index` of the living ones.
+    /// The weight of the live gateway at `index`.
     #[must_use]
     pub fn weight(&self, family: Family, index: usize) -> u32 {
         let sums = &self.weights[family as usize];
@@ -183,26 +185,26 @@ impl Addresses {
         sum.saturating_sub(before.copied().unwrap_or(0))
     }
 
-    /// Addresses of all gateways.
+    /// The addresses of all gateways.
     #[must_use]
     pub fn all(&self, family: Family) -> &[IpAddr] {
         &self.all[family as usize]
     }
 }
 
-/// A network seen through the health of this moment.
+/// A network combined with the current health.
 #[derive(Debug, Default)]
 pub struct Fleet {
     network: Arc<Network>,
     clusters: Vec<Addresses>,
-    /// What each cluster gives away of its clients.
+    /// The share of its clients that each cluster sends elsewhere.
     shed: Vec<Share>,
     live: [bool; 2],
     any: [bool; 2],
 }
 
 impl Fleet {
-    /// The network with the gateways in `down` taken out. A gateway that nobody has checked yet counts as alive.
+    /// The network without the gateways in `down`. A gateway that was not checked yet counts as alive.
     #[must_use]
     pub fn new(network: Arc<Network>, down: &BTreeSet<SocketAddr>) -> Self {
         let families = [Family::V4, Family::V6];
@@ -248,7 +250,7 @@ impl Fleet {
         }
     }
 
-    /// The same with clusters that give away a part of their clients.
+    /// The same fleet with clusters that send a share of their clients elsewhere.
     #[must_use]
     pub fn shedding(mut self, shares: &BTreeMap<ClusterId, Share>) -> Self {
         for (share, spec) in self.shed.iter_mut().zip(&self.network.clusters) {
@@ -257,21 +259,21 @@ impl Fleet {
         self
     }
 
-    /// Whether the cluster at `index` has more load than it can carry, and gives away clients.
+    /// Whether the cluster at `index` is overloaded and sends clients elsewhere.
     #[must_use]
     pub fn sheds(&self, index: usize) -> bool {
         self.shed.get(index).is_some_and(|share| *share > 0)
     }
 
-    /// Whether the clients of a block, given by its first address as bits, are among those that the cluster at `index` gives away.
+    /// Whether the clients of a block, given by the bits of its first address, are among those that the cluster at `index` sends elsewhere.
     ///
-    /// A larger share gives away the same blocks and some more, so that no client is sent to and fro while the share grows or shrinks.
+    /// A larger share includes all blocks of a smaller one, so that no client goes back and forth while the share grows or shrinks.
     #[must_use]
     pub fn gives_away(&self, index: usize, block: u128) -> bool {
         let Some((share, salt)) = self.shed.get(index).zip(self.network.salts.get(index)) else {
             return false;
         };
-        // Blocks differ in the upper half of the bits only.
+        // Blocks differ only in the upper half of the bits.
         let upper = u64::try_from(block >> 64).unwrap_or(0);
         mixed(upper ^ salt) >> 48 < u64::from(*share)
     }
@@ -282,13 +284,13 @@ impl Fleet {
         &self.network
     }
 
-    /// How many clusters there are.
+    /// The number of clusters.
     #[must_use]
     pub fn len(&self) -> usize {
         self.clusters.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no clusters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.clusters.is_empty()
@@ -312,7 +314,7 @@ impl Fleet {
         &self.network.clusters[index].cluster
     }
 
-    /// Where the cluster of this name stands, if it exists.
+    /// The index of the cluster with this name, if it exists.
     #[must_use]
     pub fn index_of(&self, id: &ClusterId) -> Option<usize> {
         self.network.by_id.get(id).copied()

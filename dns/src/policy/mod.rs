@@ -1,11 +1,11 @@
-//! What a question is answered with: a pure function of question, client and the state of this moment.
+//! Decides the answer to a question: a pure function of question, client and current state.
 //!
 //! [`Policy::answer`] takes the names ([`zone::Names`]), the clusters with their health ([`fleet::Fleet`]) and the client, and
 //! returns a [`Verdict`]. Nothing here does I/O, waits, locks, logs or counts; the handler turns a verdict into a message.
 //!
-//! Wire rules decided here: REFUSED outside the zone; NXDOMAIN only for names that neither exist nor have names below them (RFC
-//! 8020), NODATA otherwise; wildcards below their closest encloser only (RFC 4592); queries of class other than IN refused; QTYPE=ANY answered with one synthesised HINFO record (RFC
-//! 8482, section 4.2); zone transfers refused (RFC 5936, section 3).
+//! Protocol rules decided here: REFUSED outside the zone; NXDOMAIN only for names that neither exist nor have names below them (RFC
+//! 8020), NODATA otherwise; wildcards only below their closest encloser (RFC 4592); classes other than IN refused; QTYPE=ANY answered with one
+//! synthesized HINFO record (RFC 8482, section 4.2); zone transfers refused (RFC 5936, section 3).
 
 pub mod bindings;
 pub mod fleet;
@@ -27,20 +27,20 @@ use self::nearest_clusters::Locate;
 use self::steer::{Pick, Steered};
 use self::zone::{AppTable, Entry, Names};
 
-/// What is answered while no cluster passes its health checks.
+/// The answer while no cluster passes its health checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenAllDead {
-    /// Every gateway of every cluster, nearest cluster first: most likely the checks are wrong, not the world.
+    /// Every gateway of every cluster, nearest cluster first: most likely the checks are wrong, not all gateways.
     #[default]
     ServeAll,
     /// All gateways of the cluster that would be chosen if it were alive.
     ServeChosen,
-    /// SERVFAIL, so that resolvers may go on with what they hold (RFC 8767).
+    /// SERVFAIL, so that resolvers may use stale answers (RFC 8767).
     Refuse,
 }
 
-/// What is asked.
+/// A question.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
     /// The name in lower case.
@@ -51,49 +51,49 @@ pub struct Question<'a> {
     pub class: DNSClass,
 }
 
-/// The answer as a decision.
+/// The decision about an answer.
 #[derive(Clone, Debug)]
 pub struct Verdict<'a> {
-    /// What to say.
+    /// The content of the answer.
     pub body: Body<'a>,
-    /// How many leading bits of the client the answer depends on (RFC 7871, section 7.2.1). 0: the same for everybody.
+    /// The scope: the number of leading bits of the client that the answer depends on (RFC 7871, section 7.2.1). 0: the same for all clients.
     pub scope: u8,
-    /// How the cluster was chosen, when one was.
+    /// How the cluster was chosen, if one was.
     pub steered: Option<Steered<'a>>,
-    /// The revision of what is known of the app, when the name is one's.
+    /// The revision of the app's bindings, if the name is an app's.
     pub revision: Option<Revision>,
 }
 
-/// What to say.
+/// The content of an answer.
 #[derive(Clone, Debug)]
 pub enum Body<'a> {
-    /// Records kept with the zone, and records that help with them.
+    /// Records of the zone, and additional records.
     Records(Vec<&'a Record>, Vec<&'a Record>),
-    /// The same, made of a wildcard (RFC 4592).
+    /// The same, expanded from a wildcard (RFC 4592).
     Wildcard(Vec<&'a Record>, Vec<&'a Record>),
-    /// How an app is reached (RFC 9460).
+    /// The service record of an app (RFC 9460).
     Service {
-        /// For how long it may be cached, in seconds.
+        /// The TTL in seconds.
         ttl: u32,
         /// The record's data.
         data: &'a RData,
     },
-    /// Addresses of gateways.
+    /// Addresses of gateways for an app.
     Addresses {
-        /// For how long they may be cached, in seconds.
+        /// The TTL in seconds.
         ttl: u32,
-        /// The addresses, in the order they are to be written.
+        /// The addresses, in the order of the answer.
         addresses: Vec<IpAddr>,
     },
-    /// The one record that answers QTYPE=ANY, with this time to live.
+    /// The single record that answers QTYPE=ANY, with this TTL in seconds.
     Any(u32),
-    /// The name exists without records of the type.
+    /// The name exists but has no records of this type.
     NoData,
     /// The name does not exist.
     NxDomain,
-    /// Not ours to answer.
+    /// The question is not for this zone, or is of a kind that is not answered.
     Refused,
-    /// Nothing can be said now.
+    /// The server cannot answer now.
     Failure,
 }
 
@@ -108,18 +108,18 @@ impl<'a> Verdict<'a> {
     }
 }
 
-/// What the operator chose.
+/// The configured choices.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
-    /// What is answered while no cluster passes its health checks.
+    /// The answer while no cluster passes its health checks.
     pub when_all_dead: WhenAllDead,
-    /// How many addresses an answer holds at most.
+    /// The most addresses in an answer.
     pub max_addresses: usize,
 }
 
 impl Policy {
-    /// Decides what `question` of `client` is answered with. `turn` is any number that differs from query to query: it decides which
-    /// of a cluster's gateways stands first, in proportion to their weights ([`fleet::Addresses::first`]).
+    /// Decides the answer to `question` from `client`. `turn` is any number that differs between queries: it decides which gateway of a cluster
+    /// comes first, in proportion to the weights ([`fleet::Addresses::first`]).
     #[must_use]
     pub fn answer<'a>(
         &self,
@@ -144,7 +144,7 @@ impl Policy {
                 RecordType::ANY => Body::Any(set.ttl()),
                 kind => set.body(kind),
             }),
-            // RFC 4592, section 2.2.1: a wildcard without the type is NODATA too.
+            // RFC 4592, section 2.2.1: a wildcard without records of the type results in NODATA too.
             Entry::Wildcard(set) => Verdict::plain(match question.kind {
                 RecordType::ANY => Body::Any(set.ttl()),
                 kind => match set.body(kind) {
@@ -209,8 +209,8 @@ impl Policy {
     }
 }
 
-/// The types of the records that somebody may be answered with at a name, or `None` if it does not exist. Whom an app's addresses depend on
-/// makes no difference: a proof of what is there is the same for everybody.
+/// The types of the records that a name can be answered with, or `None` if the name does not exist. For an app the result does not depend on
+/// the client: a proof of which types exist is the same for all clients.
 #[must_use]
 pub fn types_at(name: &LowerName, names: &Names, fleet: &Fleet) -> Option<Vec<RecordType>> {
     match names.find(name) {
@@ -232,7 +232,7 @@ pub fn types_at(name: &LowerName, names: &Names, fleet: &Fleet) -> Option<Vec<Re
     }
 }
 
-/// `limit` of the addresses, beginning at the one at `first`: clients take the first one that answers.
+/// At most `limit` addresses, rotated to start at index `first`: clients use the first one that answers.
 fn rotated(addresses: &[IpAddr], first: usize, limit: usize) -> Vec<IpAddr> {
     let (before, from) = addresses.split_at(first.min(addresses.len()));
     from.iter().chain(before).take(limit).copied().collect()

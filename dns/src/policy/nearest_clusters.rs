@@ -1,9 +1,9 @@
-//! The latency map as a table: for a client, the clusters from near to far, and for how long a prefix that order is the same.
+//! The latency map as a table: for a client, the clusters from near to far, and the run of addresses with the same order.
 //!
-//! [`fdn_core::latency::LatencyMap`] computes an estimate for every cluster at each look-up. Between two changes of the network its
-//! result can differ only at the prefixes that locations and measurements name, so the orders are computed once for each of these
-//! and kept in one longest-prefix table. A client that this table cannot locate is looked up in the geographic database, if there
-//! is one, and only then is an order computed during a query.
+//! [`fdn_core::latency::LatencyMap`] computes an estimate for every cluster at each lookup. Between two changes of the network, the
+//! result can differ only at the prefixes named by locations and measurements, so the orders are computed once for each of these
+//! and stored in one longest-prefix table. A client that this table cannot locate is looked up in the geographic database, if there
+//! is one; only then is an order computed during a query.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,23 +15,23 @@ use fdn_core::{ClientPrefix, ClusterId, GeoPoint, Millis};
 
 use super::ranges::{Span, Table, bits};
 
-/// A source of client locations outside the network's own list. It answers from memory.
+/// A source of client locations besides the network's own list. It answers from memory.
 pub trait Locate: Send + Sync {
-    /// Where the client is, if known, and how many leading bits that (or the not knowing) depends on.
+    /// The client's location, if known, and the number of leading bits that the result (or the lack of one) depends on.
     fn locate(&self, client: ClientPrefix) -> (Option<GeoPoint>, u8);
 }
 
 /// Indexes of clusters, nearest first.
 type Order = Box<[usize]>;
 
-/// Where the clusters stand from a client's point of view.
+/// The clusters by distance from a client.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Nearest<'a> {
     /// Indexes of clusters, nearest first.
     pub order: Cow<'a, [usize]>,
-    /// The order is the same for all these addresses.
+    /// The run of addresses with the same order.
     pub span: Span,
-    /// Whether it was computed for this client, from a source outside the network's own lists.
+    /// Whether the order was computed for this client, with an external source of locations.
     pub looked_up: bool,
 }
 
@@ -40,16 +40,16 @@ pub struct Nearest<'a> {
 pub struct NearestClusters {
     map: LatencyMap,
     index: BTreeMap<ClusterId, usize>,
-    /// Numbers of orders. Those of clients whose place is listed are odd: no database is asked about them.
+    /// The numbers of orders. They are odd for clients whose location is listed: the database is not asked about these.
     known: Table<u32>,
-    /// The different orders. Many prefixes share few of them.
+    /// The distinct orders. Many prefixes share a few of them.
     orders: Vec<Order>,
-    /// The order for those about whom nothing is known.
+    /// The order for clients about which nothing is known.
     unknown: Order,
 }
 
 impl NearestClusters {
-    /// Computes the orders of all prefixes that locations or measurements name.
+    /// Computes the orders of all prefixes named by locations or measurements.
     #[must_use]
     pub fn new(
         clusters: &[ClusterSpec],
@@ -80,7 +80,7 @@ impl NearestClusters {
             let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
             let number = *numbers.entry(order).or_insert(next);
             let listed = u32::from(located.covering(prefix).is_some());
-            // Half of the numbers are enough for all orders that fit in memory.
+            // Half of the numbers suffice for all orders that fit in memory.
             known.push((prefix, number.saturating_mul(2).saturating_add(listed)));
         }
         let mut orders: Vec<(Order, u32)> = numbers.into_iter().collect();
@@ -90,12 +90,12 @@ impl NearestClusters {
             index,
             known: known.into_iter().collect(),
             orders: orders.into_iter().map(|(order, _)| order).collect(),
-            // With nothing known about a client all clusters are equally far, and ties go by name: the order of `clusters`.
+            // If nothing is known about a client, all clusters are equally far, and ties are broken by name: the order of `clusters`.
             unknown: (0..clusters.len()).collect(),
         }
     }
 
-    /// The clusters from near to far for one address, as bits with the first at the top.
+    /// The clusters from near to far for one address, given as bits with the first at the top.
     #[must_use]
     pub fn at(&self, addr: u128, is_v4: bool, locate: Option<&dyn Locate>) -> Nearest<'_> {
         let (number, span) = self.known.piece(addr, is_v4);
@@ -103,7 +103,7 @@ impl NearestClusters {
         self.nearest(number, span, addr, locate, client)
     }
 
-    /// The clusters from near to far for a client known to a prefix, by what is known of the whole prefix.
+    /// The clusters from near to far for a client prefix, by what is known of the whole prefix.
     #[must_use]
     pub fn around(&self, client: ClientPrefix, locate: Option<&dyn Locate>) -> Nearest<'_> {
         let number = self.known.covering(client).map(|(number, _)| number);
@@ -147,7 +147,7 @@ impl NearestClusters {
         }
     }
 
-    /// Every cluster's estimate, for explanations.
+    /// The estimate of every cluster, for explanations.
     #[must_use]
     pub fn view(&self, client: ClientPrefix, locate: Option<&dyn Locate>) -> ClientView {
         let looked_up = locate.and_then(|source| {
@@ -228,7 +228,7 @@ mod tests {
             let view = nearest.view(client, None);
             let names = |found: &Nearest<'_>| found.order.iter().map(|i| specs[*i].cluster.clone()).collect::<Vec<_>>();
             prop_assert_eq!(names(&nearest.around(client, None)), view.nearest_first());
-            // For a whole address the run of addresses with the same order is at least as long as the map's scope says.
+            // For a single address, the run of addresses with the same order is at least as wide as the map's scope.
             let host = ClientPrefix::host(client.addr());
             let addr = bits(host.addr()).0;
             let found = nearest.at(addr, true, None);
@@ -267,7 +267,7 @@ mod tests {
         };
         assert_eq!(first("192.0.2.9", &mumbai), ("eu-west".to_owned(), 24));
         assert_eq!(first("10.0.0.9", &mumbai), ("ap-south".to_owned(), 20));
-        // A database that knows nothing of a network still tells how large that network is: its neighbour may be known.
+        // A database that does not know a network still reports its size: its neighbour may be known.
         assert_eq!(
             first("10.0.0.9", &Fixed(None, 22)),
             ("ap-south".to_owned(), 22)

@@ -1,18 +1,18 @@
-//! Longest-prefix tables, kept as sorted pieces of the address space.
+//! Longest-prefix tables, stored as sorted pieces of the address space.
 //!
-//! A table of prefixes is flattened when it is built: the space falls into pieces, each the longest run of addresses for which the
-//! longest matching prefix gives the same value. Neighbours with the same value are one piece, whatever prefixes they come from. A
-//! look-up is one binary search and returns the value together with the piece's bounds. From the bounds follows the *exact* scope
+//! When a table is built, its prefixes are flattened: the address space is divided into pieces, each the longest run of addresses for which the
+//! longest matching prefix gives the same value. Neighbours with the same value form one piece, whatever prefixes they come from. A
+//! lookup is one binary search and returns the value together with the piece's bounds. The bounds determine the *exact* scope
 //! of an answer (RFC 7871, section 7.2.1) by two counts of leading zeros: the shortest prefix of the address that contains neither
-//! the address before the piece nor the one after it ([`Span::scope`]). It is never wider than the truth, because such a block lies
-//! inside the piece; and no wider one is true, because it would contain one of the two neighbours.
+//! the address before the piece nor the one after it ([`Span::scope`]). It is never too wide, because such a block is
+//! inside the piece; and no wider block is correct, because it would contain one of the two neighbours.
 //!
-//! The prefixes themselves are kept beside the pieces, sorted: changes are merged into them, the disk keeps them, and a client known
-//! only to a prefix that several pieces share is given what the longest prefix around all of it says ([`Table::covering`]).
+//! The prefixes themselves are stored beside the pieces, sorted: changes are merged into them, they are what is written to disk, and a client
+//! prefix that spans several pieces gets the value of the longest prefix that contains all of it ([`Table::covering`]).
 //!
-//! Memory: 7 bytes for an IPv4 prefix with 16-bit values, and 6 for each piece, of which there are at most two for each prefix and
-//! one more. Building is linear after sorting. Changes cost a copy of the arrays and little more: whatever a prefix says, it says about its own
-//! block, so only the pieces inside the blocks of changed prefixes are cut anew.
+//! Memory: 7 bytes per IPv4 prefix with 16-bit values, and 6 per piece; there are at most two pieces per prefix, and one
+//! more. Building is linear after sorting. Applying changes costs little more than a copy of the arrays: a prefix affects only its own
+//! block, so only the pieces inside the blocks of changed prefixes are recomputed.
 
 use std::fmt::Debug;
 use std::net::IpAddr;
@@ -22,9 +22,9 @@ use fdn_core::ClientPrefix;
 
 use pieces::flatten;
 
-/// A value of a table: a small number, one of which means "nothing".
+/// A value of a table: a small number, one of which means "none".
 pub trait Id: Copy + Eq + Debug {
-    /// No prefix matches.
+    /// The value where no prefix matches.
     const NONE: Self;
 }
 
@@ -40,13 +40,13 @@ impl Id for u32 {
 pub(crate) trait Address: Copy + Ord + Debug {
     /// The first address.
     const ZERO: Self;
-    /// Length in bits.
+    /// The length in bits.
     const BITS: u8;
-    /// With the first bit at the top of 128.
+    /// The bits left-aligned in 128 bits.
     fn top(self) -> u128;
     /// The reverse of [`Address::top`].
     fn of(top: u128) -> Self;
-    /// As 64 bits in which both halves of a longer one have a part.
+    /// A 64-bit value that every bit of the address affects.
     fn low(self) -> u64;
 }
 
@@ -88,7 +88,7 @@ impl Address for u128 {
     }
 }
 
-/// The bits of an address, first bit at the top of 128, and whether it is IPv4.
+/// The bits of an address, left-aligned in 128 bits, and whether it is IPv4.
 #[must_use]
 pub const fn bits(addr: IpAddr) -> (u128, bool) {
     match addr {
@@ -97,7 +97,7 @@ pub const fn bits(addr: IpAddr) -> (u128, bool) {
     }
 }
 
-/// The bits of an IPv6 address, or those of the IPv4 address that is mapped into it (RFC 4291, section 2.5.5.2), and whether it is one.
+/// The bits of an IPv6 address or, if it is IPv4-mapped, of the IPv4 address in it (RFC 4291, section 2.5.5.2); and whether it is IPv4.
 #[must_use]
 pub const fn unmapped(addr: u128) -> (u128, bool) {
     if Span::MAPPED.first <= addr && addr <= Span::MAPPED.last {
@@ -107,15 +107,15 @@ pub const fn unmapped(addr: u128) -> (u128, bool) {
     }
 }
 
-/// How many bits stand before those of an IPv4 address where it is written as an IPv6 one.
+/// The number of bits before the IPv4 address in an IPv4-mapped IPv6 address.
 const MAPPED_BITS: u8 = ClientPrefix::MAPPED_BITS;
 
-/// The bits that stand below the first `len`.
+/// A mask of the bits below the first `len`.
 const fn below(len: u8) -> u128 {
     if len >= 128 { 0 } else { u128::MAX >> len }
 }
 
-/// A run of addresses, as bits with the first at the top of 128. Of IPv4 addresses the lower 96 bits are zeros in `first` and ones
+/// A run of addresses, as left-aligned bits. For IPv4 addresses the lower 96 bits are zeros in `first` and ones
 /// in `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -132,10 +132,10 @@ impl Span {
         last: u128::MAX,
     };
 
-    /// The IPv6 addresses that IPv4 addresses are mapped to: ::ffff:0:0/96.
+    /// The IPv4-mapped IPv6 addresses: ::ffff:0:0/96.
     pub const MAPPED: Self = Self::block(0xffff << 32, MAPPED_BITS);
 
-    /// Where these IPv4 addresses stand among the IPv6 addresses.
+    /// These IPv4 addresses as IPv4-mapped IPv6 addresses.
     #[must_use]
     pub const fn mapped(self) -> Self {
         Self {
@@ -144,7 +144,7 @@ impl Span {
         }
     }
 
-    /// The IPv6 addresses on the side of those mapped that `addr` is on, which is none of them.
+    /// The IPv6 addresses below or above the IPv4-mapped ones, on the side of `addr`, which must not be mapped.
     #[must_use]
     pub const fn beside_mapped(addr: u128) -> Self {
         if addr < Self::MAPPED.first {
@@ -169,7 +169,7 @@ impl Span {
         }
     }
 
-    /// What lies in both; they must overlap.
+    /// The intersection; the runs must overlap.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -178,13 +178,13 @@ impl Span {
         }
     }
 
-    /// Whether all of `other` lies inside.
+    /// Whether `other` is completely inside.
     #[must_use]
     pub const fn covers(self, other: Self) -> bool {
         self.first <= other.first && other.last <= self.last
     }
 
-    /// How many leading bits of `addr` keep out the address before this run, and the one after it.
+    /// The number of leading bits of `addr` that exclude the address before this run, and the number that exclude the one after it.
     #[must_use]
     pub const fn needs(self, addr: u128) -> (u8, u8) {
         let before = match self.first.checked_sub(1) {
@@ -198,7 +198,7 @@ impl Span {
         (before, after)
     }
 
-    /// The length of the widest block around `addr`, which is inside, that lies inside too.
+    /// The length of the widest block around `addr` that is inside this run, which must contain `addr`.
     #[must_use]
     pub const fn scope(self, addr: u128) -> u8 {
         let (before, after) = self.needs(addr);
@@ -206,7 +206,7 @@ impl Span {
     }
 }
 
-/// How many leading bits it takes to tell two addresses apart.
+/// The number of leading bits needed to distinguish two addresses.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "leading zeros of 128 bits are at most 128, and the addresses differ"
@@ -215,19 +215,19 @@ const fn differ(one: u128, other: u128) -> u8 {
     (one ^ other).leading_zeros() as u8 + 1
 }
 
-/// One prefix of a table and its value; `None` takes the prefix away.
+/// A prefix of a table and its new value; `None` removes the prefix.
 pub type Change<V> = (ClientPrefix, Option<V>);
 
-/// The prefixes of one family and the pieces that they make.
+/// The prefixes of one family, and the pieces that result from them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Family<A, V> {
-    /// Prefixes, by address and then length. Three arrays, because a struct of the three would be padded.
+    /// The prefixes, by address and then length. Three arrays, because a struct of the three would be padded.
     addrs: Box<[A]>,
     lens: Box<[u8]>,
     values: Box<[V]>,
-    /// Where each piece begins; the first is 0.
+    /// The first address of each piece; the first one is 0.
     starts: Box<[A]>,
-    /// The value of each piece; no two neighbours have the same.
+    /// The value of each piece; neighbours have different values.
     found: Box<[V]>,
 }
 
@@ -243,7 +243,7 @@ impl<A: Address, V: Id> Default for Family<A, V> {
     }
 }
 
-/// Prefixes while they are put together.
+/// The prefixes of a table under construction.
 struct Parts<A, V> {
     addrs: Vec<A>,
     lens: Vec<u8>,
@@ -265,7 +265,7 @@ impl<A: Address, V: Id> Parts<A, V> {
         self.values.push(value);
     }
 
-    /// Takes over a run of a table's prefixes as it stands.
+    /// Copies a range of a table's prefixes unchanged.
     fn copy(&mut self, from: &Family<A, V>, run: Range<usize>) {
         self.addrs.extend_from_slice(&from.addrs[run.clone()]);
         self.lens.extend_from_slice(&from.lens[run.clone()]);
@@ -285,10 +285,10 @@ impl<A: Address, V: Id> Parts<A, V> {
 }
 
 impl<A: Address, V: Id> Family<A, V> {
-    /// The value of the piece that `addr` is in, and its bounds.
+    /// The value of the piece that contains `addr`, and the piece's bounds.
     fn piece(&self, addr: u128) -> (V, Span) {
         let addr = A::of(addr);
-        // The first piece begins at the first address, so there always is one.
+        // The first piece begins at the first address, so one is always found.
         let after = self.starts.partition_point(|start| *start <= addr).max(1);
         let last = self
             .starts
@@ -298,10 +298,10 @@ impl<A: Address, V: Id> Family<A, V> {
         (self.found[after - 1], Span { first, last })
     }
 
-    /// The value and length of the longest prefix around a block.
+    /// The value and the length of the longest prefix that contains a block.
     ///
-    /// In the order of the table every prefix around the block stands before it and after everything that lies before it. So the
-    /// last prefix up to the block either lies around it, or tells how much shorter one that does must be.
+    /// In the table's order, every prefix that contains the block comes before the block and after everything that precedes that prefix. So the
+    /// last prefix up to the block either contains it, or gives an upper bound on the length of one that does.
     fn covering(&self, addr: u128, len: u8) -> Option<(V, u8)> {
         let (mut at, mut longest) = (addr, len);
         loop {
@@ -319,7 +319,7 @@ impl<A: Address, V: Id> Family<A, V> {
         }
     }
 
-    /// The table after changes, which are sorted with one for each prefix.
+    /// The table after changes, which are sorted and have one entry per prefix.
     fn merged(&self, changes: &[((A, u8), Option<V>)]) -> Self {
         let mut parts = Parts::with_room(self.addrs.len() + changes.len());
         let mut next = 0;
@@ -333,7 +333,7 @@ impl<A: Address, V: Id> Family<A, V> {
             }
         }
         parts.copy(self, next..self.addrs.len());
-        // Where much changes, cutting all of it costs less.
+        // If many prefixes change, recomputing all pieces costs less.
         if changes.len() > self.addrs.len() / 8 {
             return parts.build();
         }
@@ -347,7 +347,7 @@ impl<A: Address, V: Id> Family<A, V> {
         }
     }
 
-    /// How many prefixes from `first` on stand before `key`: searched in steps that grow, since changes often stand close together.
+    /// The number of prefixes from `first` on that precede `key`: a galloping search, since changes are often close together.
     fn before(&self, first: usize, key: (A, u8)) -> usize {
         let (addrs, lens) = (&self.addrs[first..], &self.lens[first..]);
         let is_before = |at: usize| (addrs[at], lens[at]) < key;
@@ -368,8 +368,8 @@ impl<A: Address, V: Id> Family<A, V> {
         low
     }
 
-    /// A polynomial of addresses, lengths and values, with what came before it as the first coefficient. It need not withstand anybody: tables of the
-    /// same number are compared.
+    /// A polynomial hash of addresses, lengths and values, starting from `before`. It need not resist attacks: tables with equal hashes are
+    /// compared.
     fn digest(&self, before: u64) -> u64
     where
         V: Into<u64>,
@@ -378,7 +378,7 @@ impl<A: Address, V: Id> Family<A, V> {
         keys.zip(&self.values)
             .fold(before, |sum, ((addr, len), value)| {
                 let parts = addr.low() ^ (u64::from(*len) << 56) ^ ((*value).into() << 40);
-                // The golden ratio of 64 bits: odd, and far from every power of two.
+                // 2^64 divided by the golden ratio: odd, and far from every power of two.
                 sum.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(parts)
             })
     }
@@ -416,7 +416,7 @@ impl<V: Id> FromIterator<(ClientPrefix, V)> for Table<V> {
     }
 }
 
-/// Changes of a table while they are gathered: as small as the table itself, because there may be millions.
+/// The changes of a table while they are collected: as compact as the table itself, because there may be millions.
 #[derive(Debug)]
 pub(crate) struct Gathered<V> {
     v4: Vec<((u32, u8), Option<V>)>,
@@ -433,7 +433,7 @@ impl<V> Default for Gathered<V> {
 }
 
 impl<V> Gathered<V> {
-    /// Adds a change; of several to one prefix the last counts.
+    /// Adds a change; if a prefix occurs several times, the last change wins.
     pub(crate) fn push(&mut self, (prefix, value): Change<V>) {
         let len = prefix.len();
         match prefix.addr() {
@@ -443,7 +443,7 @@ impl<V> Gathered<V> {
     }
 }
 
-/// Sorts changes, and keeps the last of each prefix.
+/// Sorts changes, and keeps the last one of each prefix.
 fn in_order<A: Ord + Copy, V>(changes: &mut Vec<((A, u8), V)>) {
     if !changes.is_sorted_by_key(|change| change.0) {
         changes.sort_by_key(|change| change.0);
@@ -458,7 +458,7 @@ fn in_order<A: Ord + Copy, V>(changes: &mut Vec<((A, u8), V)>) {
 }
 
 impl<V: Id> Table<V> {
-    /// The table after changes; of several to one prefix the last counts.
+    /// The table after changes; if a prefix occurs several times, the last change wins.
     #[must_use]
     pub fn with(&self, changes: impl IntoIterator<Item = Change<V>>) -> Self {
         let mut gathered = Gathered::default();
@@ -466,12 +466,12 @@ impl<V: Id> Table<V> {
         self.after(gathered)
     }
 
-    /// The table after changes that were gathered.
+    /// The table after collected changes.
     pub(crate) fn after(&self, mut changes: Gathered<V>) -> Self {
         in_order(&mut changes.v4);
         in_order(&mut changes.v6);
         let v4 = self.v4.merged(&changes.v4);
-        // The memory of the one half is of use for the other.
+        // Free the memory of the first half before the second is merged.
         drop(changes.v4);
         Self {
             v4,
@@ -479,7 +479,7 @@ impl<V: Id> Table<V> {
         }
     }
 
-    /// What an address finds, and the piece of the address space in which all find the same.
+    /// The value for an address, and the piece of the address space with the same value.
     #[must_use]
     pub fn piece(&self, addr: u128, is_v4: bool) -> (Option<V>, Span) {
         let (value, span) = if is_v4 {
@@ -490,7 +490,7 @@ impl<V: Id> Table<V> {
         ((value != V::NONE).then_some(value), span)
     }
 
-    /// The value and the length of the longest prefix that lies around all of `client`.
+    /// The value and the length of the longest prefix that contains all of `client`.
     #[must_use]
     pub fn covering(&self, client: ClientPrefix) -> Option<(V, u8)> {
         let (addr, is_v4) = bits(client.addr());
@@ -501,13 +501,13 @@ impl<V: Id> Table<V> {
         }
     }
 
-    /// How many prefixes there are.
+    /// The number of prefixes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.v4.addrs.len() + self.v6.addrs.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no prefixes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
@@ -521,20 +521,20 @@ impl<V: Id> Table<V> {
         });
         let v6 = (0..self.v6.addrs.len()).map(|i| {
             let addr = IpAddr::from(self.v6.addrs[i].to_be_bytes());
-            // An IPv4 address in the form of an IPv6 one would change its family here, but no canonical prefix is one.
+            // An IPv4-mapped IPv6 address would change its family here, but canonical prefixes never are.
             (ClientPrefix::new(addr, self.v6.lens[i]), self.v6.values[i])
         });
         v4.chain(v6)
     }
 
-    /// Renumbers the values.
+    /// Replaces every value.
     pub(crate) fn mapped(mut self, map: impl Fn(V) -> V) -> Self {
         self.v4.mapped(&map);
         self.v6.mapped(&map);
         self
     }
 
-    /// A number that equal tables have in common, from one look at each prefix.
+    /// A hash that is the same for equal tables, computed in one pass over the prefixes.
     pub(crate) fn digest(&self) -> u64
     where
         V: Into<u64>,

@@ -1,24 +1,24 @@
-//! Which cluster an app's client is sent to, and how far that choice holds.
+//! Chooses the cluster that an app's client is sent to, and determines the scope of that choice.
 //!
-//! In order: the cluster bound to the longest prefix of the client, if a gateway of it is alive; else the nearest cluster with a
-//! living gateway; else, with nothing alive, what the operator chose ([`WhenAllDead`]). A cluster that sheds load ([`Fleet::gives_away`])
-//! hands a part of its clients to the nearest one that does not.
+//! In order: the cluster bound to the longest prefix of the client, if one of its gateways is alive; else the nearest cluster with a
+//! live gateway; else, if nothing is alive, the configured fallback ([`WhenAllDead`]). A cluster that sheds load ([`Fleet::gives_away`])
+//! passes a share of its clients on to the nearest one that does not.
 //!
-//! Scope (RFC 7871, section 7.2.1): every source of a choice tells for which run of addresses around the client it says the same, and
-//! the choice holds for what these runs have in common: bindings alone while the bound cluster serves, bindings and latency map as
-//! soon as the map decides, and the block by which clients are handed over while a cluster sheds. The run is then widened over its
-//! neighbours for as long as they choose the same, at most [`WIDENING`] of them. So the scope is never wider than the truth, and with
-//! fewer differences than that around the client it is exactly as wide: no shorter prefix has the same answer everywhere.
+//! Scope (RFC 7871, section 7.2.1): every input of a choice reports the run of addresses around the client with the same result, and
+//! the choice is valid for the intersection of these runs: only the bindings while the bound cluster serves, bindings and latency map as
+//! soon as the map decides, and the block by which clients are passed on while a cluster sheds load. The run is then extended over its
+//! neighbours as long as they have the same choice, at most [`WIDENING`] of them. So the scope is never too wide, and with
+//! fewer differences than that around the client it is exact: no shorter prefix has the same answer everywhere.
 //!
-//! A client known only to a prefix that choices divide gets what is said of the whole prefix: what is unknown about the address
-//! cannot choose between its parts. The scope is longer than the prefix then, which tells the asker that more of the address would
-//! have been of use.
+//! A client prefix whose addresses have different choices gets the choice for the whole prefix: the unknown part of the address
+//! cannot select between them. The scope is then longer than the prefix, which tells the resolver that more bits of the address would
+//! have been useful.
 //!
-//! IPv4 addresses are a part of the IPv6 space too, as IPv4-mapped ones, and are steered as IPv4 there. An answer to an IPv6 client holds for
-//! them only if they are given the same: [`Span::MAPPED`] is a border like any other.
+//! IPv4 addresses are also part of the IPv6 space, as IPv4-mapped ones, and are steered as IPv4 there. An answer to an IPv6 client includes
+//! them only if they have the same choice: [`Span::MAPPED`] is a border like any other.
 //!
-//! The family asked for never makes an answer depend on the client: NODATA is given only when no living cluster has such an
-//! address, because resolvers may use a negative answer for everybody (RFC 7871, section 7.4).
+//! The queried family never makes an answer depend on the client: NODATA is given only if no live cluster has such an
+//! address, because resolvers may use a negative answer for all clients (RFC 7871, section 7.4).
 
 use fdn_core::{ClientPrefix, ClusterId};
 
@@ -28,71 +28,71 @@ use super::nearest_clusters::{Locate, Nearest};
 use super::ranges::{Span, bits, unmapped};
 use super::zone::AppTable;
 
-/// How many neighbouring runs of addresses are looked at to widen a scope.
+/// The most neighbouring runs of addresses that are examined to widen a scope.
 pub const WIDENING: usize = 32;
-/// Clients are handed over by blocks of this size, as they are counted in ([`ClientPrefix::to_demand`]).
+/// The prefix length of the IPv4 blocks that are shed as a whole, as they are counted ([`ClientPrefix::to_demand`]).
 const SHED_V4: u8 = 24;
-/// The same for IPv6.
+/// The prefix length of the IPv6 blocks.
 const SHED_V6: u8 = 56;
 
-/// What was chosen.
+/// The result of a choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// The living gateways of the cluster at this index.
+    /// The live gateways of the cluster at this index.
     Live(usize),
-    /// All gateways of these clusters, though none passes its checks.
+    /// All gateways of these clusters, although none passes its checks.
     Dead(Vec<usize>),
     /// No gateway has an address of the family.
     NoAddress,
-    /// Nothing is alive and the operator wants no answer then.
+    /// Nothing is alive, and the configuration is to refuse then.
     Refused,
 }
 
-/// Why it was chosen.
+/// The reason for a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// The plan bound the client's prefix to it.
+    /// A plan bound the client's prefix to this cluster.
     Bound,
-    /// No prefix of the client is bound: it is the nearest.
+    /// No prefix of the client is bound: this cluster is the nearest.
     Nearest,
-    /// The bound cluster has no living gateway: it is the nearest that has.
+    /// The bound cluster has no live gateway: this cluster is the nearest that has one.
     BoundIsDead,
-    /// The cluster that would have been chosen has more load than it can carry: it is the nearest that has not.
+    /// The cluster that would have been chosen is overloaded: this one is the nearest that is not.
     Shed,
     /// Nothing passes its checks.
     AllDead,
-    /// No gateway has an address of the family asked for.
+    /// No gateway has an address of the queried family.
     NoAddress,
 }
 
-/// A choice and what it rests on.
+/// A choice and what it is based on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steered<'a> {
-    /// The app.
+    /// The app's table.
     pub table: &'a AppTable,
-    /// What was chosen.
+    /// The result.
     pub pick: Pick,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
     /// The cluster bound to the client, alive or not.
     pub bound: Option<&'a ClusterId>,
-    /// How many leading bits of the client the choice depends on.
+    /// The scope: the number of leading bits of the client that the choice depends on.
     pub scope: u8,
 }
 
-/// What one address, or all of a prefix, is given.
+/// The choice for one address, or for a whole prefix.
 struct Choice<'a> {
     pick: Pick,
     reason: Reason,
     bound: Option<&'a ClusterId>,
-    /// Addresses for which every source says the same.
+    /// The addresses for which every input has the same result.
     span: Span,
-    /// Whether a source was asked that is too slow to be asked about the neighbours as well.
+    /// Whether an external source was consulted, which is too slow to be asked about the neighbours as well.
     looked_up: bool,
 }
 
-/// Chooses for one client.
+/// Makes the choice for one client.
 #[must_use]
 pub fn choose<'a>(
     table: &'a AppTable,
@@ -144,7 +144,7 @@ struct Chooser<'a, 'b> {
 }
 
 impl<'a> Chooser<'a, '_> {
-    /// What does not depend on the client.
+    /// The choice, if it does not depend on the client.
     fn for_everybody(&self) -> Option<(Pick, Reason)> {
         if self.fleet.has_live(self.family) {
             return None;
@@ -170,7 +170,7 @@ impl<'a> Chooser<'a, '_> {
         choice
     }
 
-    /// The choice for one address, by what is known of this family.
+    /// The choice for one address, by the data of this family.
     fn of_family(&self, addr: u128, is_v4: bool) -> Choice<'a> {
         let (bound, span) = self.table.bindings.at(addr, is_v4);
         let near = || self.fleet.network().nearest.at(addr, is_v4, self.locate);
@@ -179,7 +179,7 @@ impl<'a> Chooser<'a, '_> {
         choice
     }
 
-    /// The choice for a prefix whose addresses are not all given the same.
+    /// The choice for a prefix whose addresses have different choices.
     fn around(&self, client: ClientPrefix) -> Choice<'a> {
         let bound = self
             .table
@@ -190,7 +190,7 @@ impl<'a> Chooser<'a, '_> {
         self.pick(bound, bits(client.addr()), near)
     }
 
-    /// The choice, given the bound cluster and a way to ask for the nearest.
+    /// The choice, given the bound cluster and a function that returns the nearest ones.
     fn pick<'n>(
         &self,
         bound: Option<&'a ClusterId>,
@@ -231,7 +231,7 @@ impl<'a> Chooser<'a, '_> {
                 return choice(Pick::Live(first), reason, span, near.looked_up);
             }
             span = span.and(block);
-            // Those that shed themselves are no help to one another; if all do, everybody stays.
+            // Clusters that shed load themselves do not help each other; if all do, clients stay.
             let helper = order.find(|index| !self.fleet.sheds(*index));
             let (pick, reason) = match helper {
                 Some(helper) if self.fleet.gives_away(first, block.first) => (helper, Reason::Shed),
@@ -239,7 +239,7 @@ impl<'a> Chooser<'a, '_> {
             };
             return choice(Pick::Live(pick), reason, span, near.looked_up);
         }
-        // Nothing is alive: the bound cluster first, then from near to far.
+        // Nothing is alive: the bound cluster comes first, then the others from near to far.
         if self.when_all_dead == WhenAllDead::Refuse {
             return choice(Pick::Refused, Reason::AllDead, span, near.looked_up);
         }
@@ -253,9 +253,9 @@ impl<'a> Chooser<'a, '_> {
         choice(Pick::Dead(order), Reason::AllDead, span, near.looked_up)
     }
 
-    /// The choice's run of addresses with those of its neighbours that are given the same.
+    /// The choice's run of addresses, extended by neighbouring runs with the same choice.
     ///
-    /// Only the side that bounds the scope is of interest: widening the other one changes nothing.
+    /// Only the side that determines the scope is extended: the other one has no effect.
     fn widened(&self, addr: u128, choice: &Choice<'_>) -> Span {
         let mut span = choice.span;
         if choice.looked_up {

@@ -32,7 +32,7 @@ fn point(lat: f64, lon: f64) -> GeoPoint {
     GeoPoint::new(lat, lon).expect("point")
 }
 
-/// Cluster `i` has gateways 127.0.i.1 and 127.0.i.2, and ::i if `v6` says so.
+/// Cluster `i` with gateways 127.0.i.1 and 127.0.i.2, and ::i if `v6` is true.
 fn cluster(i: usize, v6: bool) -> ClusterSpec {
     let (name, lat, lon) = CLUSTERS[i];
     let mut gateways: Vec<SocketAddr> = [1, 2]
@@ -273,12 +273,12 @@ fn the_binding_decides_and_without_one_the_nearest() {
     );
     let near = hello("203.0.113.0/24");
     assert_eq!(addresses(&near), ["127.0.0.1", "127.0.0.2"]);
-    // Clients about whom nothing is known are sent there too: the next ones who are not stand five bits away, at 198.51.100.0.
+    // Unknown clients are sent there too: the nearest clients with another answer differ in the fifth bit, at 198.51.100.0.
     assert_eq!(
         (near.scope, near.steered.expect("steered").reason),
         (5, Reason::Nearest)
     );
-    // A cluster that the network no longer has is like a dead one.
+    // A cluster that is no longer in the network is treated like a dead one.
     assert_eq!(
         hello("10.1.2.3").steered.expect("steered").reason,
         Reason::BoundIsDead
@@ -315,7 +315,7 @@ fn a_dead_cluster_is_replaced_by_the_nearest_and_the_scope_follows() {
         (vec!["127.0.1.2".to_owned()], 16)
     );
     let dead = fleet(&network(), &["127.0.1.1:8080", "127.0.1.2:8080"]);
-    // The located /24 of the latency map now decides, so the answer is true for a /24 only.
+    // The located /24 of the latency map decides now, so the answer is valid for a /24 only.
     assert_eq!(
         hello(&dead, "192.0.2.0/24"),
         (vec!["127.0.2.1".to_owned(), "127.0.2.2".to_owned()], 24)
@@ -341,7 +341,7 @@ fn aaaa_is_never_denied_to_some_only() {
         );
         (matches!(verdict.body, Body::NoData), verdict.scope)
     };
-    // Only eu-west has IPv6: everybody gets it.
+    // Only eu-west has IPv6: all clients get it.
     let all = fleet(&network(), &[]);
     assert_eq!(
         addresses(&ask(
@@ -354,7 +354,7 @@ fn aaaa_is_never_denied_to_some_only() {
         )),
         ["::2"]
     );
-    // With it dead nobody gets an address, and the scope says so.
+    // If it is dead, no client gets an address, and the scope is 0.
     assert_eq!(hello(&fleet(&network(), &["[::2]:8080"])), (true, 0));
     let v4_only = NetworkDesired {
         clusters: vec![cluster(0, false)],
@@ -391,7 +391,7 @@ fn when_everything_looks_dead_the_operator_decides() {
             "192.0.2.0/24",
         )
     };
-    // Bound first, then from near to far.
+    // The bound cluster first, then the others from near to far.
     let all = with(WhenAllDead::ServeAll, 16);
     assert_eq!(
         addresses(&all),

@@ -1,4 +1,4 @@
-//! Apps by the bytes of their names as queries write them, found without making a name of them.
+//! Finds apps by the encoded names in queries, without constructing a name.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -8,13 +8,13 @@ use hickory_proto::rr::Name;
 
 use super::zone::AppTable;
 
-/// The longest name, as written (RFC 1035, section 2.3.4).
+/// The longest name in wire format (RFC 1035, section 2.3.4).
 const NAME_MAX: usize = 255;
 
-/// Where the table of each name stands, by a hash of the name.
+/// The index of each name's table, by a hash of the name.
 ///
-/// The names themselves stand in the tables; what is found is held against the one there. Of names with the same hash the second is
-/// left out, and found the slow way.
+/// The names themselves are in the tables; a match is compared with the name there. Of names with equal hashes, only the first is
+/// included; the others are found by the slow path.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wires {
     hasher: RandomState,
@@ -22,7 +22,7 @@ pub(crate) struct Wires {
 }
 
 impl Wires {
-    /// The names of these tables.
+    /// An index of the names of these tables.
     pub(crate) fn new(tables: &[Arc<AppTable>]) -> Self {
         let mut wires = Self::default();
         let mut wire = Vec::with_capacity(NAME_MAX);
@@ -40,7 +40,7 @@ impl Wires {
         wires
     }
 
-    /// Case makes no difference between names (RFC 4343).
+    /// Hashes a name in lower case, since names are case-insensitive (RFC 4343). `None` if it is too long.
     fn hash(&self, wire: &[u8]) -> Option<u64> {
         let mut lower = [0; NAME_MAX];
         let lower = lower.get_mut(..wire.len())?;
@@ -51,7 +51,7 @@ impl Wires {
         Some(hasher.finish())
     }
 
-    /// The table of the app with this name, written without compression, if there is one and it is found fast.
+    /// The table of the app with this uncompressed encoded name, if it is in the index.
     pub(crate) fn find<'a>(
         &self,
         wire: &[u8],

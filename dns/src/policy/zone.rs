@@ -1,5 +1,5 @@
-//! The names of the zone: its apex, the name servers, the operator's own records, the apps, and the names that exist only because
-//! others lie below them.
+//! The names of the zone: its apex, the name servers, the operator's own records, the apps, and empty non-terminals: names that exist only
+//! because others exist below them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,22 +16,22 @@ use super::bindings::Bindings;
 use super::records::{NamedRecords, Service, text};
 use super::wires::Wires;
 
-/// What one app's name is answered from.
+/// The data for answers about one app.
 #[derive(Debug)]
 pub struct AppTable {
     /// The app.
     pub app: Arc<AppName>,
-    /// Its name in lower case.
+    /// Its host name in lower case.
     pub name: LowerName,
-    /// The answer's time to live, in seconds.
+    /// The TTL of answers, in seconds.
     pub ttl: u32,
-    /// The version of the desired state that this is.
+    /// The revision of the desired state.
     pub revision: Revision,
-    /// Which cluster clients of a prefix are sent to.
+    /// The bindings of client prefixes to clusters.
     pub bindings: Arc<Bindings>,
-    /// The clusters that have the app; no other is answered with.
+    /// The clusters that have the app; answers name no others.
     pub holders: Holders,
-    /// Counts its answers, if somebody wants to know.
+    /// The counter of its answers, if there is one.
     answers: Option<IntCounter>,
 }
 
@@ -56,7 +56,7 @@ impl AppTable {
         Self {
             app,
             name: LowerName::new(&name_of(host)),
-            // RFC 2181, section 8: a time to live is at most 2^31 - 1.
+            // RFC 2181, section 8: a TTL is at most 2^31 - 1.
             ttl: ttl.min(i32::MAX.unsigned_abs()),
             revision,
             bindings,
@@ -65,13 +65,13 @@ impl AppTable {
         }
     }
 
-    /// The same for an app that not every cluster has.
+    /// The same table for an app that only some clusters have.
     #[must_use]
     pub fn held_by(self, holders: Holders) -> Self {
         Self { holders, ..self }
     }
 
-    /// The same with a counter of its answers.
+    /// The same table with a counter of its answers.
     #[must_use]
     pub fn counted_by(self, answers: IntCounter) -> Self {
         Self {
@@ -87,7 +87,7 @@ impl AppTable {
         }
     }
 
-    /// The table that a message describes.
+    /// The table of an app from a message.
     #[cfg(test)]
     pub(crate) fn of(
         app: AppName,
@@ -106,7 +106,7 @@ impl AppTable {
     }
 }
 
-/// A host name as DNS writes it.
+/// A host name as a DNS name.
 #[must_use]
 pub fn name_of(host: &HostName) -> Name {
     let mut name = Name::from_labels(host.as_str().split('.').map(str::as_bytes))
@@ -115,7 +115,7 @@ pub fn name_of(host: &HostName) -> Name {
     name
 }
 
-/// Text records that were set through the API, as records of the zone. Of more values than a name may have the first count.
+/// Text records set through the API, as records of the zone. Values beyond the limit of a name are ignored.
 #[must_use]
 pub fn texts_of(name: &RecordName, state: &TxtRecords) -> NamedRecords {
     let mut owner = Name::from_labels(name.as_str().split('.').map(str::as_bytes))
@@ -124,17 +124,17 @@ pub fn texts_of(name: &RecordName, state: &TxtRecords) -> NamedRecords {
     let values = state.values.iter().take(txt::VALUES_MAX);
     NamedRecords {
         name: owner,
-        // RFC 2181, section 8: a time to live is at most 2^31 - 1.
+        // RFC 2181, section 8: a TTL is at most 2^31 - 1.
         ttl: state.ttl_s.min(i32::MAX.unsigned_abs()),
         data: values.map(|value| text(value)).collect(),
     }
 }
 
-/// The records of one name that do not depend on who asks.
+/// The records of one name that do not depend on the client.
 #[derive(Clone, Debug, Default)]
 pub struct FixedSet {
     records: Vec<Record>,
-    /// Addresses of the name servers, sent along with NS records.
+    /// The addresses of the name servers, sent along with NS records.
     glue: Vec<Record>,
 }
 
@@ -158,8 +158,8 @@ impl FixedSet {
         Body::Records(records, glue)
     }
 
-    /// Adds text records to those that are there: a value stands once in a set (RFC 2181, section 5), and the set has one time to live, the
-    /// one that it has already (section 5.2).
+    /// Adds text records to the existing ones: each value is in the set once (RFC 2181, section 5), and the set keeps the TTL that it
+    /// already has (section 5.2).
     fn add_texts(&mut self, named: &NamedRecords) {
         let is_text = |record: &&Record| record.record_type() == RecordType::TXT;
         let ttl = self.records.iter().find(is_text);
@@ -172,7 +172,7 @@ impl FixedSet {
         }
     }
 
-    /// The types of its records, each once.
+    /// The distinct types of its records.
     #[must_use]
     pub fn types(&self) -> Vec<RecordType> {
         let mut types: Vec<RecordType> = self.records.iter().map(Record::record_type).collect();
@@ -181,50 +181,50 @@ impl FixedSet {
         types
     }
 
-    /// The time to live of its records.
+    /// The TTL of its first record, in seconds.
     #[must_use]
     pub fn ttl(&self) -> u32 {
         self.records.first().map_or(0, |record| record.ttl)
     }
 }
 
-/// The parts of the zone that configuration gives.
+/// The configured parts of the zone.
 #[derive(Clone, Debug)]
 pub struct ZoneData {
     /// The zone's name.
     pub name: HostName,
     /// Name servers with their addresses, the primary first. At least one.
     pub servers: Vec<(HostName, Vec<IpAddr>)>,
-    /// The mailbox of whoever is responsible, as a host name (`hostmaster.fn.test`).
+    /// The mailbox of the responsible person, as a host name (`hostmaster.fn.test`).
     pub contact: HostName,
-    /// Time to live of SOA, NS and the name servers' addresses, in seconds.
+    /// The TTL of SOA, NS and the name servers' addresses, in seconds.
     pub ttl: u32,
-    /// For how long a negative answer may be cached, in seconds (RFC 2308, section 4).
+    /// How long a negative answer may be cached, in seconds (RFC 2308, section 4).
     pub negative_ttl: u32,
-    /// What is added to the serial number.
+    /// An offset to the serial number.
     pub serial: u32,
     /// SOA refresh, retry and expire, in seconds.
     pub timers: [i32; 3],
     /// The operator's own records, each name once.
     pub records: Vec<NamedRecords>,
-    /// What HTTPS queries for apps are answered with (RFC 9460); without it they have no such record.
+    /// The HTTPS record of all apps (RFC 9460); `None`: apps have none.
     pub app_service: Option<Service>,
 }
 
-/// What a name is.
+/// The result of looking up a name.
 #[derive(Debug)]
 pub enum Entry<'a> {
     /// Not in the zone.
     Outside,
-    /// In the zone, and does not exist.
+    /// In the zone, but it does not exist.
     Nothing,
-    /// In the zone, and nobody has told this server yet which apps exist.
+    /// In the zone, but the server does not know yet which apps exist.
     Unknown,
     /// Exists without records, because names below it exist.
     Empty,
-    /// Apex, name server, or a name of the operator's own records.
+    /// The apex, a name server, or a name of the operator's own records.
     Fixed(&'a FixedSet),
-    /// Does not exist, but a wildcard stands for it.
+    /// Does not exist, but is covered by a wildcard.
     Wildcard(&'a FixedSet),
     /// An app.
     App(&'a AppTable),
@@ -234,35 +234,35 @@ pub enum Entry<'a> {
 enum Kept {
     Empty,
     Fixed(FixedSet),
-    /// An app, by where its table stands.
+    /// An app, by the index of its table.
     App(usize),
 }
 
-/// Every name of the zone at one moment.
+/// All names of the zone at one revision.
 ///
-/// Tables are kept apart from the names, which several versions share: a change of bindings replaces tables, and no name.
+/// Tables are stored separately from the names, which several versions share: a change of bindings replaces tables, but no names.
 #[derive(Clone, Debug)]
 pub struct Names {
     apex: LowerName,
     labels: usize,
-    /// The zone's SOA record with the time to live of negative answers.
+    /// The zone's SOA record with the TTL of negative answers.
     negative: Record,
     entries: Arc<HashMap<LowerName, Kept>>,
     tables: Vec<Arc<AppTable>>,
-    /// Where the table of each app stands.
+    /// The index of each app's table.
     slots: Arc<HashMap<Arc<AppName>, usize>>,
-    /// The same by the bytes of their names.
+    /// The index of the tables by encoded name.
     wires: Arc<Wires>,
-    /// Whether the apps are known: without them nothing can be said not to exist.
+    /// Whether all apps are known: otherwise no name can be said not to exist.
     complete: bool,
-    /// Whether there is any wildcard: without one nobody looks for it.
+    /// Whether there is any wildcard: without one, the search for it is skipped.
     wildcards: bool,
     app_service: Option<RData>,
     refused: Vec<(AppName, String)>,
 }
 
 impl Names {
-    /// Builds the table. `serial` becomes the zone's serial number; `complete` says whether `apps` are all there are.
+    /// Builds the names. `serial` becomes the zone's serial number; `complete` says whether `apps` are all apps.
     ///
     /// # Errors
     /// When a name of the zone is longer than DNS allows.
@@ -281,7 +281,7 @@ impl Names {
                 ParseError::new("zone", zone.name.as_str(), "at least one name server")
             })?;
         let [refresh, retry, expire] = zone.timers;
-        // RFC 1982: serial numbers are compared modulo 2^32, so the low half of the revision serves.
+        // RFC 1982: serial numbers are compared modulo 2^32, so the low half of the revision suffices.
         let serial = u32::try_from(serial.get() & u64::from(u32::MAX)).unwrap_or(u32::MAX);
         let serial = serial.wrapping_add(zone.serial);
         let soa = SOA::new(
@@ -295,7 +295,7 @@ impl Names {
         );
         let soa = Record::from_rdata(origin.clone(), zone.ttl, RData::SOA(soa));
         let mut negative = soa.clone();
-        // RFC 2308, section 3: the smaller of the record's own time to live and its minimum field.
+        // RFC 2308, section 3: the lower of the record's own TTL and its minimum field.
         negative.ttl = zone.ttl.min(zone.negative_ttl);
         let mut names = Self {
             apex: LowerName::new(&origin),
@@ -358,7 +358,7 @@ impl Names {
         Arc::make_mut(&mut self.entries).insert(self.apex.clone(), Kept::Fixed(apex));
     }
 
-    /// Adds records to those that the name has already.
+    /// Adds records to the existing ones of a name.
     fn add_records(&mut self, named: &NamedRecords) {
         let name = LowerName::new(&named.name);
         if !self.apex.zone_of(&name) {
@@ -383,8 +383,8 @@ impl Names {
         }
     }
 
-    /// Adds text records that were set through the API, once all else is there: they stand beside the operator's own records of a name, and
-    /// give way to an app whose name it is.
+    /// Adds text records set through the API, to be called after everything else was added: they are merged with the operator's own records of
+    /// the same name, and ignored if the name is an app's.
     pub fn add_texts<'a>(&mut self, texts: impl IntoIterator<Item = &'a NamedRecords>) {
         for named in texts {
             let name = LowerName::new(&named.name);
@@ -423,7 +423,7 @@ impl Names {
             .push((table.app.as_ref().clone(), reason.to_owned()));
     }
 
-    /// Inserts a name and marks those between it and the apex as existing (RFC 4592, section 2.2.2).
+    /// Inserts a name, and marks the names between it and the apex as existing (RFC 4592, section 2.2.2).
     fn insert(&mut self, name: LowerName, kept: Kept) {
         let mut above = name.base_name();
         let entries = Arc::make_mut(&mut self.entries);
@@ -435,8 +435,8 @@ impl Names {
         }
     }
 
-    /// The same names with other tables for some of their apps; `None` if an app of them is not here under its name, and all must be
-    /// built anew.
+    /// The same names with new tables for some of their apps; `None` if one of the apps is not here under its name, so that everything must be
+    /// rebuilt.
     #[must_use]
     pub fn with_tables(&self, changed: impl IntoIterator<Item = Arc<AppTable>>) -> Option<Self> {
         let mut names = self.clone();
@@ -450,7 +450,7 @@ impl Names {
         Some(names)
     }
 
-    /// What `name` is.
+    /// Looks up a name.
     #[must_use]
     pub fn find(&self, name: &LowerName) -> Entry<'_> {
         match self.entries.get(name) {
@@ -466,14 +466,14 @@ impl Names {
         }
     }
 
-    /// The table of the app with this name, as a query writes it without compression. `None` says nothing: [`Names::find`] knows.
+    /// The table of the app with this uncompressed encoded name. `None` is not conclusive: use [`Names::find`] then.
     #[must_use]
     pub fn app_of_wire(&self, name: &[u8]) -> Option<&AppTable> {
         self.wires.find(name, &self.tables)
     }
 
-    /// The wildcard that stands for a name which does not exist: the one just below its closest encloser, and no other (RFC 4592,
-    /// section 3.3.1). A name that exists, be it only because of names below it, is never made of a wildcard.
+    /// The wildcard that covers a nonexistent name: only the one directly below its closest encloser (RFC 4592,
+    /// section 3.3.1). A name that exists, even as an empty non-terminal, is never covered by a wildcard.
     fn wildcard(&self, name: &LowerName) -> Option<&FixedSet> {
         if !self.wildcards {
             return None;
@@ -481,7 +481,7 @@ impl Names {
         let mut below = name.clone();
         loop {
             let above = below.base_name();
-            // The apex always exists, so this ends there at the latest.
+            // The apex always exists, so the loop ends there at the latest.
             if above == self.apex || self.entries.contains_key(&above) {
                 return match self.entries.get(&below.into_wildcard()) {
                     Some(Kept::Fixed(set)) => Some(set),
@@ -492,13 +492,13 @@ impl Names {
         }
     }
 
-    /// Whether a wildcard stands for this name.
+    /// Whether a wildcard covers this name.
     #[must_use]
     pub fn is_wild(&self, name: &LowerName) -> bool {
         self.wildcards && matches!(self.find(name), Entry::Wildcard(_))
     }
 
-    /// The data of an app's record of this type, if it is one that all apps have.
+    /// The data of the record of this type that all apps have, if there is one.
     #[must_use]
     pub fn app_service(&self, kind: RecordType) -> Option<&RData> {
         self.app_service
@@ -512,7 +512,7 @@ impl Names {
         &self.negative
     }
 
-    /// The time to live of the zone's own records, its SOA record among them.
+    /// The TTL of the zone's own records, including its SOA record, in seconds.
     #[must_use]
     pub fn apex_ttl(&self) -> u32 {
         match self.entries.get(&self.apex) {
@@ -521,25 +521,25 @@ impl Names {
         }
     }
 
-    /// How many labels the zone's name has.
+    /// The number of labels of the zone's name.
     #[must_use]
     pub const fn zone_labels(&self) -> usize {
         self.labels
     }
 
-    /// Whether the apps are known.
+    /// Whether all apps are known.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// How many apps are answered for.
+    /// The number of apps with a table.
     #[must_use]
     pub fn apps(&self) -> usize {
         self.tables.len()
     }
 
-    /// Apps that cannot be answered for, and why.
+    /// The apps that could not be added, and why.
     #[must_use]
     pub fn refused(&self) -> &[(AppName, String)] {
         &self.refused

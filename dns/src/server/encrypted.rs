@@ -1,4 +1,4 @@
-//! The sockets of DNS over TLS and over HTTPS, and what they are served with.
+//! The sockets of DNS over TLS and over HTTPS, with their certificate.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::handler::{Responder, https, tls};
 use crate::metrics::encrypted::TransportMetrics;
 use crate::settings::Settings;
 
-/// Bound sockets with their certificate.
+/// The bound sockets and their certificate.
 pub(super) struct Encrypted {
     certificates: Certificates,
     tls: (Arc<ServerConfig>, Vec<TcpListener>),
@@ -23,7 +23,7 @@ pub(super) struct Encrypted {
 }
 
 impl Encrypted {
-    /// Reads the certificate for these sockets, if there are any.
+    /// Reads the certificate, if any of these transports is configured.
     pub(super) fn open(
         settings: &Settings,
         (for_tls, for_https): (Vec<std::net::TcpListener>, Vec<std::net::TcpListener>),
@@ -55,7 +55,7 @@ impl Encrypted {
         [&self.tls, &self.https].map(|(_, listeners)| listeners.first()?.local_addr().ok())
     }
 
-    /// Starts answering.
+    /// Starts to serve the sockets.
     pub(super) fn serve(
         self,
         responder: &Arc<Responder>,

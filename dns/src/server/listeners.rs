@@ -1,5 +1,5 @@
-//! The sockets that the server listens on. Binding them needs no runtime, so it can be done before the process has a second thread: what ports
-//! below 1024 take can then be given up for all of it ([`crate::privileges`]). Nothing is bound again later.
+//! The sockets that the server listens on. Binding needs no runtime, so it is done before the process has a second thread: the capability for
+//! ports below 1024 can then be dropped for the whole process ([`crate::privileges`]). Nothing is bound again later.
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
@@ -10,17 +10,17 @@ use crate::error::Error;
 use crate::handler::udp;
 use crate::settings::Settings;
 
-/// How often a port that is free for both UDP and TCP is sought when any port will do.
+/// How many times a port that is free for both UDP and TCP is tried when the port is 0.
 const PORT_ATTEMPTS: u32 = 16;
 
-/// Sockets of one address.
+/// The sockets of one address.
 pub(super) struct Bound {
     pub(super) address: SocketAddr,
     pub(super) tcp: TcpListener,
     pub(super) udp: Vec<UdpSocket>,
 }
 
-/// All sockets of a server, bound and not yet served.
+/// All sockets of a server, bound but not yet served.
 pub struct Listeners {
     pub(super) plain: Vec<Bound>,
     pub(super) tls: Vec<TcpListener>,
@@ -29,10 +29,10 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Binds what the settings name.
+    /// Binds the addresses of the settings.
     ///
     /// # Errors
-    /// When an address is taken or may not be listened on.
+    /// When an address is taken or binding it is not permitted.
     pub fn bind(settings: &Settings) -> Result<Self, Error> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let sockets = match settings.udp.sockets {
@@ -56,11 +56,11 @@ impl Listeners {
     }
 }
 
-/// Binds one address for TCP and UDP. With port 0 the port is the same for both.
+/// Binds one address for TCP and UDP. With port 0, the system chooses one that both use.
 fn bind(address: SocketAddr, sockets: usize, buffer: usize) -> Result<Bound, Error> {
     let mut attempt = 1;
     loop {
-        // TCP first: unlike the UDP sockets it shares its port with nobody, so a second server on this address is noticed here.
+        // TCP first: unlike the UDP sockets it does not share its port, so a second server on this address is noticed here.
         let listener = listen::tcp(address, "listen")?;
         let bound = listener.local_addr().map_err(Error::Socket)?;
         let udp: Result<Vec<_>, _> = (0..sockets).map(|_| shared_udp(bound, buffer)).collect();
@@ -92,7 +92,7 @@ fn bind(address: SocketAddr, sockets: usize, buffer: usize) -> Result<Bound, Err
     }
 }
 
-/// A UDP socket that shares its address with the other sockets of this server.
+/// A UDP socket that shares its address with the other UDP sockets of this server.
 fn shared_udp(address: SocketAddr, buffer: usize) -> std::io::Result<std::net::UdpSocket> {
     let socket = Socket::new(
         Domain::for_address(address),

@@ -1,4 +1,4 @@
-//! Settings of DNSSEC, and what follows from them.
+//! DNSSEC settings, their checks, and the parameters derived from them.
 
 use std::path::PathBuf;
 
@@ -13,12 +13,12 @@ use crate::dnssec::rollover::Timing;
 use crate::dnssec::rrset::Validity;
 use crate::error::Error;
 
-/// The shortest and the longest time that signatures may hold: a day and a quarter of a year.
+/// The shortest and the longest validity of signatures in ms: a day, and a quarter of a year.
 const VALIDITY: std::ops::RangeInclusive<u64> = 86_400_000..=7_776_000_000;
-/// The most signatures that are kept, of each kind: about 4 GiB.
+/// The largest size of each signature cache: about 4 GiB.
 const SIGNATURES_MAX: usize = 1 << 24;
 
-/// Whether the zone is signed, and how.
+/// DNSSEC settings: whether the zone is signed, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DnssecSettings {
@@ -26,25 +26,25 @@ pub struct DnssecSettings {
     pub key_file: Option<PathBuf>,
     /// The file with the master key that the keys are sealed under.
     pub master_key_file: Option<PathBuf>,
-    /// A variable of the environment that holds it instead.
+    /// An environment variable that holds the master key instead.
     pub master_key_variable: Option<String>,
-    /// Time to live of DNSKEY, CDS and CDNSKEY.
+    /// The time to live of DNSKEY, CDS and CDNSKEY.
     pub key_ttl: DurationMs,
-    /// How long it may take until every server has a changed key file.
+    /// How long a changed key file takes to reach every server.
     pub propagation: DurationMs,
-    /// Time to live of the DS record at the parent, with the time that its servers take.
+    /// The time to live of the DS record at the parent, plus the time that its servers take to publish it.
     pub parent_ttl: DurationMs,
-    /// How long a key is kept after the next one has taken its place.
+    /// How long a key is kept after the next one has become active.
     pub drain: DurationMs,
-    /// For how long a signature holds.
+    /// The validity period of signatures.
     pub validity: DurationMs,
-    /// Pause between two looks at the key file.
+    /// The interval at which the key file is re-read.
     pub check_interval: DurationMs,
-    /// Signatures kept of sets that exist.
+    /// The size of the cache for record sets that exist.
     pub signatures: usize,
-    /// Signatures kept of denials and of records made of wildcards.
+    /// The size of the cache for denials and wildcard expansions.
     pub denial_signatures: usize,
-    /// Such signatures made in a second for askers over UDP without a cookie. 0: no limit.
+    /// Signatures of that kind per second for clients over UDP without a valid cookie. 0: no limit.
     pub denials_per_second: u32,
 }
 
@@ -68,7 +68,7 @@ impl Default for DnssecSettings {
 }
 
 impl DnssecSettings {
-    /// How long things are remembered.
+    /// The timing of roll-overs.
     #[must_use]
     pub const fn timing(&self) -> Timing {
         Timing {
@@ -79,10 +79,10 @@ impl DnssecSettings {
         }
     }
 
-    /// Where the master key comes from.
+    /// The source of the master key.
     ///
     /// # Errors
-    /// When nothing says so.
+    /// When none is configured.
     pub fn master(&self) -> Result<MasterSource, KeyError> {
         match (&self.master_key_variable, &self.master_key_file) {
             (Some(name), _) => Ok(MasterSource::Variable(name.clone())),
@@ -91,10 +91,10 @@ impl DnssecSettings {
         }
     }
 
-    /// Where the zone's keys come from; `None` if it is not signed.
+    /// The source of the zone's keys; `None` if the zone is not signed.
     ///
     /// # Errors
-    /// When nothing says where the master key comes from.
+    /// When no source of the master key is configured.
     pub fn source(&self, zone: &HostName) -> Result<Option<Source>, KeyError> {
         let Some(path) = &self.key_file else {
             return Ok(None);
@@ -108,7 +108,7 @@ impl DnssecSettings {
         }))
     }
 
-    /// How answers are signed.
+    /// The parameters of signing.
     #[must_use]
     pub fn signing(&self) -> Signing {
         let seconds = self.validity.as_millis() / 1000;
@@ -122,7 +122,7 @@ impl DnssecSettings {
 }
 
 impl ZoneSettings {
-    /// The longest time to live in the zone, apps left aside: theirs are seconds.
+    /// The longest time to live in the zone in ms, without apps, whose TTLs are seconds.
     fn longest_ttl(&self) -> u64 {
         let own = self.records.iter().filter_map(|record| record.ttl);
         own.chain([self.ttl, self.negative_ttl])
@@ -133,7 +133,7 @@ impl ZoneSettings {
 }
 
 impl Settings {
-    /// Checks DNSSEC, apart from files.
+    /// Checks the DNSSEC settings, without reading files.
     pub(super) fn validate_dnssec(&self) -> Result<(), Error> {
         let dnssec = &self.zone.dnssec;
         let fail = |key, reason: &str| {

@@ -11,35 +11,35 @@ use super::Settings;
 use crate::error::Error;
 use crate::handler::streams::Limits;
 
-/// The most requests at once on one connection.
+/// The most concurrent requests on one connection.
 const STREAMS_MAX: u32 = 1000;
 
 /// The encrypted transports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EncryptedSettings {
-    /// Addresses that are listened on for DNS over TLS (RFC 7858).
+    /// The listening addresses of DNS over TLS (RFC 7858).
     pub tls: Vec<SocketAddr>,
-    /// Addresses that are listened on for DNS over HTTPS (RFC 8484).
+    /// The listening addresses of DNS over HTTPS (RFC 8484).
     pub https: Vec<SocketAddr>,
-    /// The file with the certificate and those that lead to an authority (PEM).
+    /// The file with the certificate chain (PEM).
     pub certificate_file: Option<PathBuf>,
-    /// The file with the certificate's key (PEM).
+    /// The file with the certificate's private key (PEM).
     pub key_file: Option<PathBuf>,
-    /// Pause between two looks at both files.
+    /// The interval at which both files are re-read.
     pub check_interval: DurationMs,
-    /// Connections at once on each address.
+    /// The most concurrent connections per address.
     pub connections: usize,
-    /// Connections at once from one client.
+    /// The most concurrent connections of one client.
     pub per_client: usize,
-    /// How long a whole message may take to arrive, or an answer to be taken. A tenth of it while three quarters of the connections
+    /// How long a whole message may take to arrive, or an answer to be accepted. A tenth of this while three quarters of the connections
     /// are in use.
     pub idle: DurationMs,
-    /// How long a handshake may take. A tenth of it while three quarters of `handshakes` are under way.
+    /// How long a handshake may take. A tenth of this while three quarters of `handshakes` are in progress.
     pub handshake: DurationMs,
-    /// Handshakes under way at once on each address.
+    /// The most concurrent handshakes per address.
     pub handshakes: usize,
-    /// Requests under way at once on one connection of HTTPS.
+    /// The most concurrent requests on one HTTPS connection.
     pub streams: u32,
 }
 
@@ -62,10 +62,10 @@ impl Default for EncryptedSettings {
 }
 
 impl EncryptedSettings {
-    /// Where the certificate comes from, if anything needs one.
+    /// The certificate's files; `None` if no encrypted transport is configured.
     ///
     /// # Errors
-    /// When an address is listened on and no file is named.
+    /// When an address is configured but a file is not.
     pub fn source(&self) -> Result<Option<CertificateFiles>, Error> {
         if self.tls.is_empty() && self.https.is_empty() {
             return Ok(None);
@@ -84,7 +84,7 @@ impl EncryptedSettings {
 }
 
 impl Settings {
-    /// Checks the encrypted transports, apart from files.
+    /// Checks the settings of the encrypted transports, without reading files.
     pub(super) fn validate_encrypted(&self) -> Result<(), Error> {
         let encrypted = &self.encrypted;
         let fail = |key, reason: &str| {
@@ -98,7 +98,7 @@ impl Settings {
             ("encrypted.per_client", encrypted.per_client),
             ("encrypted.handshakes", encrypted.handshakes),
         ] {
-            // More could not be told apart by the descriptors of a process.
+            // A process cannot have more file descriptors anyway.
             if !(1..=1_000_000).contains(&count) {
                 return fail(key, "must be between 1 and 1000000");
             }
@@ -118,7 +118,7 @@ impl Settings {
         encrypted.source().map(drop)
     }
 
-    /// Bounds of the encrypted connections.
+    /// The limits of the encrypted connections.
     #[must_use]
     pub fn encrypted_limits(&self) -> Limits {
         Limits {

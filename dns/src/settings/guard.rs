@@ -1,4 +1,4 @@
-//! Settings of what guards the server and those it answers: what it tells about itself, cookies, and limits on answers.
+//! Settings that protect the server and its clients: identification, cookies, and rate limits.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,28 +15,28 @@ use crate::handler::limit::{Limiter, Limits};
 
 use super::Settings;
 
-/// Bytes of a character string (RFC 1035, section 3.3).
+/// The longest character string in bytes (RFC 1035, section 3.3).
 const STRING_MAX: usize = 255;
-/// The largest table of buckets: 1 GiB.
+/// The largest number of buckets per table: 1 GiB for both tables.
 const BUCKETS_MAX: usize = 1 << 26;
 
-/// What the server tells about itself to whoever asks.
+/// The server's identification in answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IdentitySettings {
-    /// Which of several servers this is (NSID, `id.server`).
+    /// The name of this server among several (NSID, `id.server`).
     pub nsid: Option<String>,
-    /// What runs here (`version.server`).
+    /// The software version (`version.server`).
     pub version: Option<String>,
 }
 
-/// Cookies (RFC 7873).
+/// DNS cookies (RFC 7873).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CookieSettings {
-    /// Whether they are given out.
+    /// Whether cookies are used.
     pub enabled: bool,
-    /// A file with the keys, one of 32 hexadecimal digits in each line, the one in use first. Absent: a key of this process's own.
+    /// A file with the keys, one per line of 32 hexadecimal digits, the current one first. Absent: a random key of this process.
     pub key_file: Option<PathBuf>,
 }
 
@@ -49,37 +49,37 @@ impl Default for CookieSettings {
     }
 }
 
-/// Limits on answers over UDP to one network. For rates 0 is no limit.
+/// Rate limits on answers over UDP to one network. A rate of 0 means no limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitSettings {
-    /// An answer is shorter than so many times its request. 0: no such bound.
+    /// An answer must be shorter than this many times its request. 0: no such limit.
     pub amplification: u16,
-    /// Answers for one name, each second.
+    /// Answers about one name, per second.
     pub names_per_second: u32,
-    /// Answers that a name does not exist, or made of a wildcard, each second.
+    /// Negative answers (no such name) and wildcard answers, per second.
     pub zone_per_second: u32,
-    /// Errors, each second.
+    /// Errors, per second.
     pub errors_per_second: u32,
-    /// Answers of all kinds, each second.
+    /// Answers of all kinds, per second.
     pub total_per_second: u32,
-    /// For how long a network may save up what it did not use.
+    /// The period for which a network's unused allowance accumulates.
     pub burst: DurationMs,
-    /// One in so many requests beyond a limit is sent to TCP. 0: none.
+    /// One in this many requests beyond a limit is sent to TCP. 0: none.
     pub slip: u16,
-    /// Leading bits of an IPv4 address that make a network.
+    /// The prefix length of an IPv4 network, in bits.
     pub ipv4_prefix: u8,
-    /// Leading bits of an IPv6 address that make a network.
+    /// The prefix length of an IPv6 network, in bits.
     pub ipv6_prefix: u8,
-    /// Networks without limits.
+    /// Networks without rate limits.
     pub exempt: Vec<ClientPrefix>,
-    /// Counters in each of two tables, of 8 bytes each.
+    /// The number of counters in each of the two tables, of 8 bytes each.
     pub buckets: usize,
 }
 
 impl Default for LimitSettings {
     fn default() -> Self {
-        // The loopback addresses cannot be forged from outside.
+        // Loopback addresses cannot be forged from outside.
         let exempt = ["127.0.0.0/8", "::1/128"].map(|p| p.parse().expect("a prefix"));
         Self {
             amplification: 10,
@@ -98,7 +98,7 @@ impl Default for LimitSettings {
 }
 
 impl Settings {
-    /// Checks what guards the server, apart from files.
+    /// Checks these settings, without reading files.
     pub(super) fn validate_guard(&self) -> Result<(), Error> {
         let fail = |key, reason: &str| {
             Err(Error::Setting {
@@ -135,10 +135,10 @@ impl Settings {
         Ok(())
     }
 
-    /// What guards the server, with the cookies' keys read.
+    /// The protections, with the cookie keys and transfer keys read from their files.
     ///
     /// # Errors
-    /// When the file of keys cannot be read or holds something else.
+    /// When a key file cannot be read or has an invalid format.
     pub fn guard(&self) -> Result<Guard, Error> {
         let limit = &self.limit;
         let cookies = match (&self.cookie.enabled, &self.cookie.key_file) {

@@ -1,4 +1,4 @@
-//! Settings of the log of queries.
+//! Settings of the query log.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::query_log::QueryLog;
 
-/// A sample of the questions, on the standard output.
+/// The query log: a sample of the questions, on standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueryLogSettings {
-    /// One question in so many is told, by its message id. 0: none is.
+    /// One question in this many is logged, chosen by its message id. 0: none.
     pub one_in: u16,
-    /// Lines that may wait to be written; what comes beyond is dropped and counted.
+    /// The most lines that wait to be written; further ones are dropped and counted.
     pub queue: usize,
 }
 
@@ -29,7 +29,7 @@ impl Default for QueryLogSettings {
 }
 
 impl Settings {
-    /// Starts the log of queries, if it is wanted.
+    /// Starts the query log, if it is enabled.
     pub(crate) fn start_query_log(
         &self,
         metrics: &Arc<Metrics>,

@@ -1,4 +1,4 @@
-//! Settings of the operator's own records, and how they become records of the zone.
+//! Settings of the operator's own records, and their conversion to records of the zone.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,16 +13,16 @@ use crate::error::Error;
 use crate::policy::records::{NamedRecords, Service, caa, text};
 use crate::policy::zone::{address, name_of};
 
-/// Bytes of all values of one text record: far below what fits into a message.
+/// The most bytes of text at one name: far below the limit of a message.
 const TEXT_MAX: usize = 4096;
 
-/// A name of the zone as an operator writes it: like a host name, but labels may hold underscores, and the first may be `*`.
+/// A name of the zone as written by an operator: like a host name, but labels may contain underscores, and the first may be `*`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RecordName(Name);
 
 impl RecordName {
-    /// The name in DNS's form.
+    /// The name as a DNS name.
     #[must_use]
     pub const fn name(&self) -> &Name {
         &self.0
@@ -61,7 +61,7 @@ impl From<RecordName> for String {
 
 impl fmt::Display for RecordName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Written as it was read: the library's own form escapes a hyphen that begins a label.
+        // Displayed as it was parsed: the library's `Display` escapes a hyphen at the beginning of a label.
         for (index, label) in self.0.iter().enumerate() {
             let dot = if index == 0 { "" } else { "." };
             write!(f, "{dot}{}", String::from_utf8_lossy(label))?;
@@ -76,35 +76,35 @@ impl fmt::Display for RecordName {
 pub struct RecordSettings {
     /// The name, in the zone.
     pub name: RecordName,
-    /// Time to live; absent: the zone's.
+    /// The time to live; absent: the zone's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<DurationMs>,
-    /// Texts, each a record of its own.
+    /// The texts, each in a TXT record of its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub txt: Vec<String>,
-    /// Addresses.
+    /// The addresses, in A and AAAA records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
-    /// Which certificate authorities may issue.
+    /// The certificate authorities that may issue certificates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caa: Vec<CaaSettings>,
-    /// How its web service is reached.
+    /// HTTPS records: how its web service is reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub https: Vec<ServiceSettings>,
-    /// How another service is reached.
+    /// SVCB records: how another service is reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub svcb: Vec<ServiceSettings>,
 }
 
-/// Which certificate authority may issue (RFC 8659).
+/// A certificate authority that may issue certificates (RFC 8659).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaaSettings {
     /// `issue`, `issuewild`, `iodef` or another.
     pub tag: String,
-    /// The authority's domain with its parameters, or what the tag wants.
+    /// The authority's domain with its parameters, or what else the tag requires.
     pub value: String,
-    /// Whether an authority that does not know the tag must not issue.
+    /// Whether an authority that does not know the tag must refuse to issue.
     #[serde(default)]
     pub critical: bool,
 }
@@ -113,16 +113,16 @@ pub struct CaaSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceSettings {
-    /// The order in which alternatives are tried, smallest first; 0 makes it an alias.
+    /// The order in which alternatives are tried, lowest first; 0 makes it an alias.
     #[serde(default = "one")]
     pub priority: u16,
-    /// Where the service is; absent: at the name that was asked for.
+    /// The host of the service; absent: the queried name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<HostName>,
-    /// Protocols besides the scheme's own, best first, such as `h2` and `h3`.
+    /// Protocols besides the scheme's default, preferred ones first, such as `h2` and `h3`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alpn: Vec<String>,
-    /// The port, unless it is the scheme's own.
+    /// The port, unless it is the scheme's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
 }
@@ -195,7 +195,7 @@ impl ZoneSettings {
             .collect()
     }
 
-    /// What HTTPS queries for apps are answered with.
+    /// The HTTPS record of apps, if there is one.
     pub(super) fn service_of_apps(&self) -> Result<Option<Service>, Error> {
         self.app_service
             .as_ref()
@@ -225,7 +225,7 @@ impl RecordSettings {
             )));
         }
         let ttl = match self.ttl {
-            // RFC 2181, section 8: a time to live is at most 2^31 - 1.
+            // RFC 2181, section 8: a TTL is at most 2^31 - 1.
             Some(ttl) => i32::try_from(ttl.as_millis() / 1000)
                 .map_err(|_| fail(format!("has a ttl of 2^31 seconds or more for {name}")))?
                 .unsigned_abs(),

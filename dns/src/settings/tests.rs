@@ -17,7 +17,7 @@ fn the_sample_is_valid_and_names_every_key_under_a_comment() {
         .map(|line| line.trim_start_matches("#:").trim())
         .collect();
     let printed = fdn_service::config::print(&Settings {
-        // Absent values are not printed, so give each one.
+        // Absent values are not printed, so set all of them.
         zone: ZoneSettings {
             contact: "x.test".parse().ok(),
             dnssec: DnssecSettings {
@@ -131,7 +131,7 @@ fn values_that_cannot_work_are_named() {
                 addresses: vec![],
             }];
         }),
-        // Nobody can ask at such an address, so it is not published.
+        // Clients cannot reach such an address, so it must not be published.
         ("zone.servers", |s| {
             s.listen = vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, 53))];
         }),

@@ -1,4 +1,4 @@
-//! Settings of transfers of the zone's fixed part, and of notices that it changed.
+//! Settings of zone transfers and of notices to secondaries.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,9 +16,9 @@ use crate::handler::transfer::Transfers;
 use crate::handler::tsig::{Algorithm, Key, Keyring};
 use crate::notify::{Pace, Secondary};
 
-/// The shortest secret, in bytes (RFC 8945, section 10: not shorter than half of the shortest signature here).
+/// The shortest secret, in bytes (RFC 8945, section 10: at least half of the shortest signature here).
 const SECRET_MIN: usize = 16;
-/// The most keys, secondaries, and notices of one change to one of them.
+/// The most keys, the most secondaries, and the most attempts of a notice.
 const KEYS_MAX: usize = 100;
 const SECONDARIES_MAX: usize = 100;
 const ATTEMPTS_MAX: u32 = 10;
@@ -27,15 +27,15 @@ const ATTEMPTS_MAX: u32 = 10;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TransferSettings {
-    /// Keys: who signs with one of them gets the fixed part of the zone (RFC 8945).
+    /// TSIG keys: requests signed with one of them may transfer the zone's fixed part (RFC 8945).
     pub keys: Vec<TransferKey>,
-    /// Secondaries that are told when the zone's serial number changes (RFC 1996).
+    /// Secondaries that are notified when the zone's serial number changes (RFC 1996).
     pub notify: Vec<NotifySettings>,
-    /// How often a notice is sent that is not answered.
+    /// How often a notice is sent at most.
     pub notify_attempts: u32,
-    /// How long the first notice may take to be answered; each next one twice as long.
+    /// The timeout of the first attempt; it doubles with each further one.
     pub notify_timeout: DurationMs,
-    /// Pause between two notices to one secondary.
+    /// The pause between two notices to one secondary.
     pub notify_pause: DurationMs,
 }
 
@@ -51,15 +51,15 @@ impl Default for TransferSettings {
     }
 }
 
-/// A key.
+/// A TSIG key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TransferKey {
-    /// Its name, the same at both ends.
+    /// The key's name, the same at both ends.
     pub name: RecordName,
-    /// How it signs.
+    /// The algorithm of its signatures.
     pub algorithm: Algorithm,
-    /// The file with its secret, in base64.
+    /// The file with the secret, in base64.
     pub secret_file: PathBuf,
 }
 
@@ -67,15 +67,15 @@ pub struct TransferKey {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NotifySettings {
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: SocketAddr,
-    /// The name of the key that notices are signed with; absent: they are not.
+    /// The name of the key that notices are signed with; absent: they are not signed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<RecordName>,
 }
 
 impl Settings {
-    /// Checks transfers, apart from files.
+    /// Checks the transfer settings, without reading files.
     pub(super) fn validate_transfer(&self) -> Result<(), Error> {
         let transfer = &self.transfer;
         let fail = |key, reason: String| Err(Error::Setting { key, reason });
@@ -117,10 +117,10 @@ impl Settings {
         Ok(())
     }
 
-    /// Who may have the zone, with the keys' secrets read.
+    /// The zone transfers and their keys, with the secrets read from their files.
     ///
     /// # Errors
-    /// When a secret cannot be read, or the zone cannot be.
+    /// When a secret cannot be read, or the zone's settings are invalid.
     pub fn transfers(&self) -> Result<Transfers, Error> {
         let keys = self
             .transfer
@@ -132,7 +132,7 @@ impl Settings {
         Ok(Transfers::new(Keyring::new(keys), &zone))
     }
 
-    /// The secondaries that are told of changes.
+    /// The secondaries that are notified of changes.
     #[must_use]
     pub fn secondaries(&self, transfers: &Transfers) -> Vec<Secondary> {
         let secondary = |one: &NotifySettings| Secondary {
@@ -145,7 +145,7 @@ impl Settings {
         self.transfer.notify.iter().map(secondary).collect()
     }
 
-    /// How notices are sent.
+    /// The timing of notices.
     #[must_use]
     pub const fn notify_pace(&self) -> Pace {
         Pace {

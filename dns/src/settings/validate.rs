@@ -1,4 +1,4 @@
-//! Checks of settings that no single type can make, and the zone that follows from them.
+//! Checks that the types of the settings cannot make, and the zone that the settings describe.
 
 use std::net::IpAddr;
 
@@ -10,10 +10,10 @@ use crate::health::client::Scheme;
 use crate::policy::zone::ZoneData;
 
 impl Settings {
-    /// Checks what the types cannot.
+    /// Checks the settings beyond their types.
     ///
     /// # Errors
-    /// Names the first key that cannot work, and what it needs.
+    /// Names the first invalid setting, and what it needs.
     pub fn validate(&self) -> Result<(), Error> {
         let at_least_one = [
             ("answer.max_addresses", self.answer.max_addresses),
@@ -56,7 +56,7 @@ impl Settings {
             return fail("answer.udp_size", "must be between 512 and 4096");
         }
         let shed = &self.shed;
-        // Written so that what is no number fails too.
+        // Written so that NaN fails too.
         if !(shed.below > 0.0 && shed.below < shed.above && shed.above.is_finite()) {
             return fail("shed.below", "must be above 0 and less than shed.above");
         }
@@ -79,10 +79,10 @@ impl Settings {
         self.zone_data(self.listen[0].ip()).map(drop)
     }
 
-    /// The zone, completed with what follows from its name and from the address that is listened on.
+    /// The zone, with defaults derived from its name and from the listening address.
     ///
     /// # Errors
-    /// Names the first key that cannot work, and what it needs.
+    /// Names the first invalid setting, and what it needs.
     pub fn zone_data(&self, listening: IpAddr) -> Result<ZoneData, Error> {
         let fail = |key, reason: String| Error::Setting { key, reason };
         let zone = &self.zone;

@@ -1,4 +1,4 @@
-//! Turning what changed into tables, away from the threads that answer.
+//! Builds the lookup tables for what changed, on threads that do not answer queries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,64 +17,64 @@ use crate::policy::zone::{AppTable, Names, ZoneData};
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     apps: BTreeMap<AppName, Arc<AppTable>>,
-    /// Text records that were set through the API.
+    /// Text records set through the API.
     texts: Vec<NamedRecords>,
     shared: Shared,
 }
 
 impl Tables {
-    /// How many bindings there are.
+    /// The number of bindings.
     pub(super) fn bindings(&self) -> usize {
         self.apps.values().map(|table| table.bindings.len()).sum()
     }
 
-    /// How many different tables there are.
+    /// The number of distinct tables.
     pub(super) fn different(&self) -> usize {
         let tables = self.apps.values().map(|t| Arc::as_ptr(&t.bindings));
         tables.collect::<BTreeSet<_>>().len()
     }
 
-    /// How many names have text records that were set through the API.
+    /// The number of names with text records set through the API.
     pub(super) fn texts(&self) -> usize {
         self.texts.len()
     }
 }
 
-/// What is to be built.
+/// The input of a build.
 pub(super) struct Work {
     /// The apps that changed, with what is known of them now.
     pub(super) changed: Vec<(AppName, Option<Entry>)>,
-    /// All text records that were set through the API, if some changed.
+    /// All text records set through the API, if any changed.
     pub(super) texts: Option<Vec<NamedRecords>>,
     /// The network, if it changed.
     pub(super) network: Option<NetworkDesired>,
     pub(super) zone: Arc<ZoneData>,
-    /// The names as they are answered now.
+    /// The names that are published now.
     pub(super) names: Arc<Names>,
     pub(super) serial: Revision,
-    /// Whether the apps are all there are.
+    /// Whether the set of apps is complete.
     pub(super) complete: bool,
     pub(super) tables: Tables,
-    /// Holds the counters of apps.
+    /// The metrics with the apps' counters.
     pub(super) metrics: Arc<Metrics>,
 }
 
-/// What was built.
+/// The output of a build.
 pub(super) struct Built {
     pub(super) tables: Tables,
     pub(super) names: Result<Names, ParseError>,
     pub(super) network: Option<Network>,
-    /// What came of bindings and the changes that waited.
+    /// The resulting bindings of the changed apps, with their pending changes applied.
     pub(super) settled: Vec<(AppName, Arc<Bindings>)>,
-    /// Apps whose bindings cannot be had.
+    /// Apps whose bindings could not be built.
     pub(super) failed: Vec<(AppName, TooManyClusters)>,
 }
 
 impl Work {
-    /// Builds it.
+    /// Builds the tables.
     pub(super) fn build(mut self) -> Built {
         let (mut settled, mut failed, mut fresh) = (Vec::new(), Vec::new(), Vec::new());
-        // Names are built anew only if some come or go.
+        // The map of names is rebuilt only if a name is added or removed.
         let mut same_names = self.complete == self.names.is_complete();
         if let Some(texts) = self.texts.take() {
             self.tables.texts = texts;

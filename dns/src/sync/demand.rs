@@ -1,8 +1,8 @@
-//! Who asked for what: counted while answering, looked through beside it, reported to the controller every second.
+//! Demand: which clients ask for which apps. Counted while answering, filtered separately, reported to the controller every second.
 //!
-//! Each thread that answers counts in a lane of its own, with a mutex that is only ever tried: a query that finds its lane busy or full is
-//! answered all the same and only not counted. Ten times between two reports the lanes are emptied, and [`super::heavy`] chooses what
-//! is told. Reports are fire-and-forget, because demand that matters is seen again.
+//! Each answering thread counts in a lane with a mutex that is only ever tried: a query that finds its lane locked or full is answered
+//! all the same, only not counted. The lanes are emptied ten times per report, and [`super::heavy`] chooses what is reported. Reports
+//! are fire-and-forget, because demand that matters is seen again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,18 +20,18 @@ use super::heavy::{Bounds, Heavy};
 use crate::metrics::Metrics;
 use crate::settings::DemandSettings;
 
-/// Lanes of threads that answer; more threads share them.
+/// The number of lanes; if there are more threads, they share lanes.
 const LANES: usize = 16;
-/// How often lanes are emptied between two reports.
+/// How often the lanes are emptied per report.
 const ROUNDS: u32 = 10;
-/// For how long a prefix is known that was seen once, at least; and after which counts halve.
+/// The time after which counts are halved, and for which a prefix that was seen once is remembered at least.
 const SPAN: Duration = Duration::from_secs(60);
-/// Entries of one message.
+/// The most entries of one message.
 const REPORT_ENTRIES: usize = 2000;
-/// How long a controller may take for one report.
+/// The timeout of sending one report.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The pairs of one lane, by where the app's name stands: the lane holds it, so nothing else can come to stand there.
+/// The pairs of one lane, keyed by the address of the app's name: the lane holds a reference to it, so the address cannot be reused.
 type Counts = HashMap<(usize, ClientPrefix), (Arc<AppName>, u64)>;
 
 thread_local! {
@@ -45,13 +45,13 @@ static NEXT_LANE: AtomicUsize = AtomicUsize::new(0);
 #[derive(Debug)]
 pub struct Demand {
     lanes: [Mutex<Counts>; LANES],
-    /// Pairs of one lane.
+    /// The most pairs of one lane.
     capacity: usize,
     metrics: Arc<Metrics>,
 }
 
 impl Demand {
-    /// Lanes for `capacity` pairs of app and prefix each.
+    /// Creates lanes for `capacity` pairs of app and prefix each.
     #[must_use]
     pub fn new(capacity: usize, metrics: Arc<Metrics>) -> Self {
         Self {
@@ -78,12 +78,12 @@ impl Demand {
         }
     }
 
-    /// Takes everything counted so far, in a stable order.
+    /// Takes all counts so far, in a stable order.
     #[must_use]
     pub fn take(&self) -> Vec<(AppName, ClientPrefix, u64)> {
         let mut all: BTreeMap<(AppName, ClientPrefix), u64> = BTreeMap::new();
         for lane in &self.lanes {
-            // As much room as was needed, so that the thread need not find it again.
+            // The new map has the capacity that the old one needed, so that the answering thread need not grow it again.
             let mut counts = lane.lock().unwrap_or_else(PoisonError::into_inner);
             let empty = Counts::with_capacity(counts.len());
             let taken = std::mem::replace(&mut *counts, empty);
@@ -98,7 +98,7 @@ impl Demand {
     }
 }
 
-/// What is told at a time of what was counted.
+/// The bounds of what is counted and reported.
 #[must_use]
 pub fn bounds(settings: &DemandSettings) -> Bounds {
     Bounds {
@@ -110,7 +110,7 @@ pub fn bounds(settings: &DemandSettings) -> Bounds {
     }
 }
 
-/// Reports until `shutdown`.
+/// Sends reports until `shutdown`.
 pub async fn report(
     demand: Arc<Demand>,
     server: String,

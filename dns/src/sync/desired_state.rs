@@ -1,9 +1,9 @@
-//! What the controller has told, merged so that the newest word about each thing counts.
+//! The desired state received from the controller, merged so that the newest information about each thing wins.
 //!
-//! Messages may be lost, doubled and reordered, and snapshots may overtake them. The rules: a message or snapshot entry about an app,
-//! or about the network, counts only if its revision is newer than the one held; an app that a snapshot lacks is gone if the
-//! snapshot is at least as new as what is held of it; after a snapshot, a message about an app not held counts only if it is
-//! newer than that snapshot. So removals need to be remembered only until the next snapshot. Text records of names follow the same rules.
+//! Messages may be lost, duplicated and reordered, and snapshots may overtake them. The rules: a message or snapshot entry about an app,
+//! or about the network, is applied only if its revision is newer than the held one; an app that is not in a snapshot is deleted if the
+//! snapshot is at least as new as the held entry; after a snapshot, a message about an unknown app is applied only if it is newer than
+//! the snapshot. So deletions need to be remembered only until the next snapshot. Text records of names follow the same rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use crate::policy::zone::texts_of;
 /// The merged state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DesiredState {
-    /// Everything up to this revision has been seen in a snapshot.
+    /// The state includes a snapshot of everything up to this revision.
     pub(super) floor: Revision,
     /// When the controller last confirmed the state.
     pub(super) confirmed_at: Timestamp,
     pub(super) network: Option<NetworkDesired>,
     /// Apps, and removals newer than the last snapshot.
     pub(super) apps: BTreeMap<AppName, Entry>,
-    /// Names with text records, and removals newer than the last snapshot that told of them.
+    /// Names with text records, and removals newer than the last snapshot.
     pub(super) texts: BTreeMap<RecordName, TextEntry>,
     /// The newest revision seen.
     newest: Revision,
@@ -38,51 +38,51 @@ pub struct DesiredState {
 /// What is known of an app.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entry {
-    /// The version of the desired state.
+    /// The revision of the app's desired state.
     pub revision: Revision,
-    /// `None`: the app is gone.
+    /// The app's state; `None` if it was deleted.
     pub state: Option<AppState>,
 }
 
 /// An app that exists.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AppState {
-    /// The name asked for.
+    /// The app's host name.
     pub host: HostName,
-    /// The answer's time to live, in seconds.
+    /// The TTL of answers, in seconds.
     pub ttl_s: u32,
     /// The clusters that clients are sent to.
     pub holders: Holders,
-    /// The bindings, but for the changes that wait to be worked in.
+    /// The bindings, without the pending changes.
     pub bindings: Arc<Bindings>,
-    /// Changes that came later, in their order. Working them in takes time and is done for many at once, away from here.
+    /// Later changes, in their order. Applying them takes time and is done for many at once, elsewhere.
     pub waiting: Arc<Vec<Change>>,
 }
 
 /// What is known of the text records of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextEntry {
-    /// The version of the desired state.
+    /// The revision of the records' desired state.
     pub revision: Revision,
-    /// `None`: they are gone.
+    /// The records; `None` if they were deleted.
     pub state: Option<TxtRecords>,
 }
 
-/// Everything that a controller tells at a revision.
+/// The complete desired state at a revision.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// Everything up to this revision is in it.
+    /// The snapshot is complete up to this revision.
     pub revision: Revision,
-    /// Clusters and latency map.
+    /// The clusters and the latency map.
     pub network: Option<NetworkDesired>,
-    /// Bindings of the apps that exist.
+    /// The bindings of the apps that exist.
     pub apps: Vec<(AppName, Entry)>,
-    /// Text records of names.
+    /// The text records by name.
     pub texts: Vec<TxtDesired>,
 }
 
 impl Snapshot {
-    /// The snapshot at a revision, of the frames that tell it. What is not for DNS servers is left out.
+    /// The snapshot at a revision, from its frames. Frames that are not for DNS servers are ignored.
     #[must_use]
     pub fn of(revision: Revision, frames: Vec<Frame>) -> Self {
         let mut snapshot = Self {
@@ -104,7 +104,7 @@ impl Snapshot {
 }
 
 impl Entry {
-    /// What is told of an app, its bindings still to be worked in.
+    /// The entry of an app, with all its bindings as pending changes.
     fn of(desired: BindingsDesired) -> (AppName, Self) {
         let state = desired.state.map(|state| {
             let all = state.bindings.into_iter();
@@ -127,14 +127,14 @@ impl Entry {
     }
 }
 
-/// One app as a file of an earlier build has it.
+/// An app in the file format of earlier builds.
 #[derive(Debug, Deserialize)]
 pub struct SnapshotApp {
     /// The app.
     pub app: AppName,
-    /// The version of the desired state.
+    /// The revision of the app's desired state.
     pub revision: Revision,
-    /// `None`: the app is gone.
+    /// The app's state; `None` if it was deleted.
     pub state: Option<SnapshotState>,
 }
 
@@ -149,7 +149,7 @@ pub struct SnapshotState {
 }
 
 impl SnapshotApp {
-    /// The app with what is known of it.
+    /// Converts it to a name and an entry.
     pub(super) fn entry(self) -> (AppName, Entry) {
         let state = self.state.map(|state| AppState {
             host: state.host,
@@ -166,21 +166,21 @@ impl SnapshotApp {
     }
 }
 
-/// What became of changes to an app.
+/// The result of merging changes of an app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merged {
-    /// They were taken.
+    /// They were merged.
     Taken,
-    /// What they say is known already.
+    /// They are already known.
     Stale,
-    /// They stand on a version that is not here: a message is missing, and a snapshot is needed.
+    /// They are based on a revision that is not held: a message is missing, and a snapshot is needed.
     Gap,
 }
 
 /// What a merge changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Apps that came, changed or went.
+    /// Apps that were added, changed or deleted.
     pub apps: BTreeSet<AppName>,
     /// Whether the network changed.
     pub network: bool,
@@ -213,7 +213,7 @@ impl Changes {
         self.apps.is_empty() && !self.network && !self.texts
     }
 
-    /// Adds those of another merge.
+    /// Adds the changes of another merge.
     pub fn extend(&mut self, other: Self) {
         self.apps.extend(other.apps);
         self.network |= other.network;
@@ -222,7 +222,7 @@ impl Changes {
 }
 
 impl DesiredState {
-    /// A state that was kept.
+    /// A state that was read from disk.
     #[must_use]
     pub(super) fn kept(
         floor: Revision,
@@ -244,7 +244,7 @@ impl DesiredState {
         }
     }
 
-    /// Merges what a message says about an app.
+    /// Merges a message about an app.
     pub fn bindings(&mut self, desired: BindingsDesired) -> Changes {
         let held = self
             .apps
@@ -260,7 +260,7 @@ impl DesiredState {
         changes
     }
 
-    /// Merges changes of an app, if they follow on what is held.
+    /// Merges changes of an app, if they are based on the held revision.
     pub fn changed(&mut self, changed: BindingsChanged) -> Merged {
         let Some(entry) = self.apps.get_mut(&changed.app) else {
             return if changed.revision <= self.floor {
@@ -287,7 +287,7 @@ impl DesiredState {
         }
     }
 
-    /// Puts in the place of an app's bindings and waiting changes what came of them. Nothing may have been merged in between.
+    /// Replaces an app's bindings and pending changes with the resulting bindings. Nothing may have been merged in between.
     pub fn settle(&mut self, app: &AppName, bindings: Arc<Bindings>) {
         if let Some(state) = self
             .apps
@@ -299,7 +299,7 @@ impl DesiredState {
         }
     }
 
-    /// Forgets which version of an app is held, so that the next snapshot says it again: its changes could not be worked in.
+    /// Forgets the held revision of an app, so that the next snapshot replaces it: its changes could not be applied.
     pub fn distrust(&mut self, app: &AppName) {
         if let Some(entry) = self.apps.get_mut(app) {
             entry.revision = Revision::NONE;
@@ -309,7 +309,7 @@ impl DesiredState {
         }
     }
 
-    /// Merges what a message says about the network.
+    /// Merges a message about the network.
     pub fn network(&mut self, desired: NetworkDesired) -> Changes {
         if self
             .network
@@ -326,7 +326,7 @@ impl DesiredState {
         }
     }
 
-    /// Merges what a message says about the text records of a name.
+    /// Merges a message about the text records of a name.
     pub fn text(&mut self, desired: TxtDesired) -> Changes {
         let held = self
             .texts
@@ -348,7 +348,7 @@ impl DesiredState {
         self.texts.insert(desired.name, entry);
     }
 
-    /// Merges what a snapshot at `revision` says about text records; whether they changed.
+    /// Merges the text records of a snapshot at `revision`; returns whether they changed.
     fn texts_of_snapshot(&mut self, told: Vec<TxtDesired>, revision: Revision) -> bool {
         let listed: BTreeSet<RecordName> = told.iter().map(|entry| entry.name.clone()).collect();
         let mut changed = false;
@@ -401,12 +401,12 @@ impl DesiredState {
         changes
     }
 
-    /// The controller says at `now` that its state is still that of the newest snapshot.
+    /// Records that the controller confirmed at `now` that the state is current.
     pub const fn confirm(&mut self, now: Timestamp) {
         self.confirmed_at = now;
     }
 
-    /// Whether a snapshot of this revision is older than one seen before: the controller has lost state, or is another one.
+    /// Whether `revision` is older than a snapshot seen before: the controller has lost state, or is a different one.
     #[must_use]
     pub fn is_behind(&self, revision: Revision) -> bool {
         revision < self.floor
@@ -431,7 +431,7 @@ impl DesiredState {
             .filter_map(|(app, entry)| Some((app, entry.revision, entry.state.as_ref()?)))
     }
 
-    /// The text records that are there at `now`.
+    /// The text records that are valid at `now`.
     #[must_use]
     pub fn texts(&self, now: Timestamp) -> Vec<NamedRecords> {
         let states = self
@@ -444,7 +444,7 @@ impl DesiredState {
             .collect()
     }
 
-    /// When the next text records end that are there at `now`.
+    /// The next time after `now` at which text records expire.
     #[must_use]
     pub fn texts_end(&self, now: Timestamp) -> Option<Timestamp> {
         let states = self.texts.values().filter_map(|entry| entry.state.as_ref());

@@ -1,9 +1,9 @@
-//! The snapshot on disk: written beside the old one, synced, and renamed over it, so that a crash leaves one or the other whole.
+//! The state on disk: written to a temporary file, synced, and renamed over the old file, so that a crash leaves one of them complete.
 //!
-//! The file: eight bytes that name its form; the length of a head, four bytes; the head, JSON, which holds everything but the
-//! bindings, and for each table of bindings its clusters and sizes; the tables' arrays, one after the other
-//! (`policy::ranges::raw`); the CRC-32C of all before it, four bytes. Numbers are little-endian. Apps that share a table
-//! share it in the file.
+//! The file format: eight bytes that identify it; the length of the head, four bytes; the head in JSON, with everything but the
+//! bindings, and with the clusters and sizes of each table of bindings; the tables' arrays, one after the other
+//! (`policy::ranges::raw`); the CRC-32C of everything before it, four bytes. Numbers are little-endian. Apps that share a table
+//! share it in the file too.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -21,13 +21,13 @@ use crate::policy::ranges::raw::Counts;
 
 /// The file's name in the data directory.
 pub const FILE: &str = "dns-state.bin";
-/// The file of earlier builds, which is read when there is no other.
+/// The file of earlier builds, read if the other does not exist.
 const OLD_FILE: &str = "dns-state.json";
-/// The form that this build writes; others are not read.
+/// The format that this build writes; no other is read.
 const FORM: [u8; 8] = *b"fdndns2\n";
-/// The form of the old file.
+/// The format number of the old file.
 const OLD_FORMAT: u16 = 1;
-/// How much is read and written at a time.
+/// The size of the read and write buffers, in bytes.
 const BUFFER: usize = 1 << 16;
 
 #[derive(Serialize, Deserialize)]
@@ -37,7 +37,7 @@ struct Head {
     network: Option<NetworkDesired>,
     apps: Vec<HeadApp>,
     tables: Vec<HeadTable>,
-    /// Text records of names; earlier builds wrote none, and leave them out when they read.
+    /// Text records of names; earlier builds do not write this field, and ignore it when they read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     texts: Vec<TxtDesired>,
 }
@@ -46,7 +46,7 @@ struct Head {
 struct HeadApp {
     app: AppName,
     revision: Revision,
-    /// `None`: the app is gone.
+    /// The app's state; `None` if it was deleted.
     state: Option<HeadState>,
 }
 
@@ -54,10 +54,10 @@ struct HeadApp {
 struct HeadState {
     host: HostName,
     ttl_s: u32,
-    /// The clusters that clients are sent to; earlier builds knew of none, and send them to all.
+    /// The clusters that clients are sent to; earlier builds do not write this field and send clients to all.
     #[serde(default, skip_serializing_if = "Holders::is_everywhere")]
     holders: Holders,
-    /// Which of the tables.
+    /// The index of its table of bindings.
     table: usize,
 }
 
@@ -67,7 +67,7 @@ struct HeadTable {
     counts: Counts,
 }
 
-/// What earlier builds wrote.
+/// The file format of earlier builds.
 #[derive(Deserialize)]
 struct Old {
     format: u16,
@@ -83,18 +83,18 @@ struct OldState {
     apps: Vec<SnapshotApp>,
 }
 
-/// What was found at start.
+/// What was found at startup.
 #[derive(Debug)]
 pub enum Found {
     /// Nothing: the first start with this data directory.
     Nothing,
-    /// The state of the last run.
+    /// The state of the previous run.
     State(Box<DesiredState>),
-    /// A file that cannot be read; it was moved aside to this path, for this reason.
+    /// An unreadable file: the path that it was moved to, and the reason.
     Unreadable(PathBuf, String),
 }
 
-/// Counts the check value of what passes through.
+/// Computes the checksum of what passes through.
 struct Checked<T> {
     inner: T,
     crc: u32,
@@ -124,7 +124,7 @@ fn broken(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
 }
 
-/// Reads the state kept in `dir`.
+/// Reads the state stored in `dir`.
 ///
 /// # Errors
 /// When the directory itself cannot be used.
@@ -156,12 +156,12 @@ pub fn load(dir: &Path) -> io::Result<Found> {
     }
 }
 
-/// Reads the file's form from bytes, of which there are `length`.
+/// Decodes the file from `length` bytes.
 ///
 /// # Errors
-/// When they cannot be read, or are not what [`encode`] writes.
+/// When they cannot be read, or were not written by [`encode`].
 pub fn decode(input: impl Read, length: u64) -> io::Result<DesiredState> {
-    // Nothing is believed of a length that the file does not have.
+    // A size larger than the file is rejected before anything is allocated for it.
     let fits = |bytes: u64| {
         if bytes > length {
             Err(broken("it is cut short"))
@@ -304,11 +304,11 @@ impl Head {
     }
 }
 
-/// Writes the state to `dir`. Changes that wait to be worked in are not written: the caller has seen to it that there are none, or that
-/// the app's revision does not promise them.
+/// Writes the state to `dir`. Pending changes of bindings are not written: the caller has made sure that there are none, or that the app's
+/// revision does not include them.
 ///
 /// # Errors
-/// When it cannot be written; what was there before is still there.
+/// When it cannot be written; the previous file is kept.
 pub fn save(dir: &Path, desired: &DesiredState) -> io::Result<()> {
     let mut fresh = tempfile::Builder::new().prefix(FILE).tempfile_in(dir)?;
     let mut out = BufWriter::with_capacity(BUFFER, fresh.as_file_mut());
@@ -321,11 +321,11 @@ pub fn save(dir: &Path, desired: &DesiredState) -> io::Result<()> {
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(cause),
         _ => {}
     }
-    // The rename itself must survive a power cut too.
+    // The rename itself must survive a power failure too.
     File::open(dir)?.sync_all()
 }
 
-/// Writes the file's form.
+/// Encodes the state in the file format.
 ///
 /// # Errors
 /// When it cannot be written.

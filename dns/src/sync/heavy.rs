@@ -1,53 +1,53 @@
-//! Which client prefixes are told to the controller, of many that nobody may ever hear of again.
+//! Chooses which client prefixes are reported to the controller, among many that may never ask again.
 //!
-//! **Problem.** Anybody can put any subnet into a question. Whoever asks under ten thousand made-up ones a second must cost a bounded amount, and
-//! must push out no prefix with real clients, which ask again and again, each time their answers have run out.
+//! **Problem.** Anybody can put any subnet into a question. A client that sends ten thousand made-up ones per second must cost a bounded
+//! amount, and must not displace prefixes with real clients, which ask again whenever their cached answer has expired.
 //!
-//! **Way.** A prefix that is seen for the first time is only noted, in a filter of bits (Bloom): two of them, each for one span of time, so that what
-//! was seen in this span or the one before is known. Seen again it is counted, in a table of bounded size (Space-Saving): a full table gives the place
-//! of its smallest count away, and whoever takes it inherits that count as its possible error. Counts halve with every span, so that
-//! who asks no more makes room. As long as few new prefixes come, they are told at once: a quiet network need not wait for the second question.
-//! What is told at a time is bounded too: half of it are those surely counted most often, half those that were told longest ago, so that everybody
-//! has a turn; what is not told waits for the next time.
+//! **Approach.** A prefix that is seen for the first time is only noted in a Bloom filter. There are two filters, one for the current span of
+//! time and one for the previous, so that what was seen in either is known. A prefix that is seen again is counted, in a table of bounded size
+//! (Space-Saving): when the table is full, a new entry replaces the one with the smallest count, and inherits that count as its possible error.
+//! Counts are halved with every span, so that prefixes that no longer ask make room. As long as few new prefixes arrive, they are reported
+//! at once: a quiet network need not wait for the second question. Reports are bounded too: one half goes to the pairs with the highest guaranteed
+//! counts, the other to those whose last report is the oldest, so that every pair gets its turn; the rest waits for the next report.
 //!
 //! **Source.** B. H. Bloom, Communications of the ACM 13(7), 1970; A. Metwally, D. Agrawal, A. El Abbadi, Efficient computation of frequent and
 //! top-k elements in data streams, ICDT 2005; the filter in front of it as in TinyLFU (Einziger, Friedman, Manes, 2017).
 //!
-//! **Complexity.** O(log n) for each pair of app and prefix that is taken in, O(n log n) each span; memory is fixed by the settings.
+//! **Complexity.** O(log n) for each pair of app and prefix that is added, O(n log n) per span; memory is fixed by the settings.
 //!
-//! **Invariants.** A prefix that asks more often than `1/capacity` of all counted questions has a place (Space-Saving). No prefix is told more often
-//! than it asked. Nothing here runs on a thread that answers.
+//! **Invariants.** A prefix with more than `1/capacity` of all counted questions is in the table (Space-Saving). No prefix is reported more
+//! often than it asked. Nothing here runs on a thread that answers queries.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::time::Duration;
 
-/// Bits of a filter for each prefix that a span may bring, and how many of them a prefix sets: one in a hundred new ones is taken for known.
+/// Filter bits per expected new prefix of a span, and how many of them a prefix sets: the false positive rate is about one in a hundred.
 const BITS: usize = 10;
 const HASHES: u64 = 4;
 
-/// How much is kept and told.
+/// The bounds of what is kept and reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Pairs that are counted.
+    /// The most pairs in the table.
     pub capacity: usize,
-    /// New pairs that the filter is made for, in one span.
+    /// The number of new pairs per span that the filter is sized for.
     pub strangers: usize,
-    /// New pairs that are told at once, each time.
+    /// The most new pairs that are admitted to the table at once, per report.
     pub fresh: usize,
-    /// Pairs that are told each time.
+    /// The most pairs per report.
     pub told: usize,
-    /// After so long counts halve, and a filter is emptied.
+    /// The time after which counts are halved and the filters are rotated.
     pub span: Duration,
 }
 
-/// What has become of pairs that were left out.
+/// The questions that were left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Questions of pairs that were seen for the first time and only noted.
+    /// Questions of pairs that were seen for the first time and only noted in the filter.
     pub first: u64,
-    /// Questions that were counted and whose place was taken before they were told.
+    /// Questions that were counted, but whose entry was replaced before it was reported.
     pub beyond: u64,
 }
 
@@ -55,35 +55,35 @@ pub struct LeftOut {
 struct Slot<K> {
     key: K,
     count: u64,
-    /// Of it: what may have been another's.
+    /// The part of the count that may belong to an entry that was replaced.
     error: u64,
-    /// Since it was told last.
+    /// The count since the last report.
     fresh: u64,
-    /// The number of the time when it was told last; 0 for never.
+    /// The number of the last report that included it; 0 for never.
     told: u64,
 }
 
-/// Counts pairs, and chooses which are told.
+/// Counts pairs, and chooses which are reported.
 #[derive(Debug)]
 pub struct Heavy<K> {
     bounds: Bounds,
     hasher: RandomState,
     filters: [Vec<u64>; 2],
-    /// Since when the present span lasts.
+    /// When the current span began.
     turned: Duration,
     slots: Vec<Slot<K>>,
     index: HashMap<K, usize>,
-    /// Places by their count, the smallest first.
+    /// The slots by count, smallest first.
     order: BTreeSet<(u64, usize)>,
-    /// New pairs that were let in since something was told last.
+    /// The number of new pairs admitted since the last report.
     let_in: usize,
-    /// How often something was told.
+    /// The number of reports.
     times: u64,
     left_out: LeftOut,
 }
 
 impl<K: Hash + Eq + Ord + Clone> Heavy<K> {
-    /// Nothing counted yet.
+    /// Creates an empty counter.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         let words = (bounds.strangers.max(1) * BITS).div_ceil(64);
@@ -101,7 +101,7 @@ impl<K: Hash + Eq + Ord + Clone> Heavy<K> {
         }
     }
 
-    /// Takes in that a pair was asked for `count` times; `now` is the time since the start.
+    /// Adds `count` questions of a pair; `now` is the time since the start.
     pub fn add(&mut self, key: &K, count: u64, now: Duration) {
         if now.saturating_sub(self.turned) >= self.bounds.span {
             self.turn(now);
@@ -119,7 +119,7 @@ impl<K: Hash + Eq + Ord + Clone> Heavy<K> {
         self.let_in(key, count);
     }
 
-    /// What is to be told now, in order, with how often each was asked for since it was told last.
+    /// Returns the pairs to report now, sorted, each with its count since it was last reported.
     pub fn take(&mut self) -> Vec<(K, u64)> {
         self.let_in = 0;
         self.times += 1;
@@ -145,18 +145,18 @@ impl<K: Hash + Eq + Ord + Clone> Heavy<K> {
         all
     }
 
-    /// What was left out since this was asked last.
+    /// Returns and resets the questions that were left out.
     pub fn left_out(&mut self) -> LeftOut {
         std::mem::take(&mut self.left_out)
     }
 
-    /// How many pairs are counted.
+    /// The number of pairs in the table.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether none is.
+    /// Whether the table is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
@@ -182,7 +182,7 @@ impl<K: Hash + Eq + Ord + Clone> Heavy<K> {
             self.slots.push(slot(0));
             self.slots.len() - 1
         } else {
-            // The table is not empty, so there is a smallest one.
+            // The table is not empty, so there is a smallest count.
             let Some((least, at)) = self.order.pop_first() else {
                 return;
             };
@@ -195,7 +195,7 @@ impl<K: Hash + Eq + Ord + Clone> Heavy<K> {
         self.order.insert((self.slots[at].count, at));
     }
 
-    /// Notes a pair in the present filter; whether it was seen in this span or the one before.
+    /// Notes a pair in the current filter; returns whether it was seen in this span or the previous one.
     fn meet(&mut self, key: &K) -> bool {
         let hash = self.hasher.hash_one(key);
         let (first, step) = (hash & 0xffff_ffff, (hash >> 32) | 1);
@@ -211,9 +211,9 @@ impl<K: Hash + Eq + Ord + Clone> Heavy<K> {
         now || before
     }
 
-    /// Begins the next span.
+    /// Starts the next span.
     fn turn(&mut self, now: Duration) {
-        // After a long silence nothing of before is known any more.
+        // After a long silence the previous filter is outdated too.
         let is_next = now.saturating_sub(self.turned) < self.bounds.span * 2;
         self.turned = now;
         self.filters.swap(0, 1);
@@ -262,7 +262,7 @@ mod tests {
     fn ten_thousand_made_up_prefixes_a_second_push_no_real_one_out() {
         let mut heavy = Heavy::new(bounds());
         let (mut told, mut most, mut made_up) = (vec![0_u64; 200], 0, 1_000_000_u64);
-        // Two hundred real prefixes ask every twenty seconds, as answers live; the flood lasts three minutes.
+        // Two hundred real prefixes ask every twenty seconds, as their answers expire; the flood lasts three minutes.
         for second in 0..180_u64 {
             let now = SECOND * u32::try_from(second).expect("small");
             for _ in 0..10_000 {
@@ -281,9 +281,9 @@ mod tests {
             }
             assert!(heavy.len() <= 1024);
         }
-        // Each asked nine times; the first time may have been noted only.
+        // Each asked nine times; the first question may only have been noted.
         assert!(told.iter().all(|count| (8..=9).contains(count)), "{told:?}");
-        // Of the made-up ones those are told that are let in at once, and those that the filter takes for known.
+        // The reported made-up prefixes are those admitted at once, and false positives of the filter.
         assert!(most <= 8 + 300 + 10, "{most}");
         assert!(heavy.left_out().first > 1_500_000);
     }
@@ -321,7 +321,7 @@ mod tests {
             heavy.take();
         }
         assert!(!heavy.index.contains_key(&1));
-        // After a long silence a prefix is new again.
+        // After a long silence a prefix counts as new again.
         heavy.add(&500, 1, SECOND * 6000);
         heavy.add(&1, 1, SECOND * 6000);
         assert_eq!(heavy.take(), [(500, 1)]);
@@ -352,7 +352,7 @@ mod tests {
         });
         let mut told = BTreeMap::<u64, u64>::new();
         for _ in 0..10 {
-            // Sixty of which half ask ten times as often, and three times as many as can be told.
+            // Sixty pairs, three times as many as one report holds, of which half ask ten times as often.
             for key in 0..60 {
                 heavy.add(&key, if key % 2 == 0 { 10 } else { 1 }, Duration::ZERO);
             }
@@ -366,8 +366,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against counts without any bound: nothing is told more often than it was asked, what is left out is said, and a table that is
-        /// large enough tells all.
+        /// Compared with unbounded counts: nothing is reported more often than it was asked, what is left out is counted, and a table that is
+        /// large enough reports everything.
         #[test]
         fn nothing_is_made_up(keys in prop::collection::vec((0u32..40, 1u64..4), 1..300), capacity in 1usize..50) {
             let open = Bounds { capacity, fresh: usize::MAX, told: usize::MAX, ..bounds() };
@@ -398,7 +398,7 @@ mod tests {
             }
         }
 
-        /// Space-Saving's promise: with `n` questions counted, whoever has more than `n / capacity` of them has a place.
+        /// The guarantee of Space-Saving: of `n` counted questions, every pair with more than `n / capacity` is in the table.
         #[test]
         fn the_heavy_have_a_place(keys in prop::collection::vec(0u32..100, 1..400), capacity in 1usize..20) {
             let open = Bounds { capacity, fresh: usize::MAX, told: usize::MAX, ..bounds() };

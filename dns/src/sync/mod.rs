@@ -1,8 +1,8 @@
-//! Keeps what the controllers want answered: from disk at start, then from the feed, and back to disk.
+//! Synchronizes the desired state: from disk at startup, then from the controllers' feed, and back to disk.
 //!
-//! One task, the store, owns the [`desired_state::DesiredState`]. Changes are gathered for some milliseconds, turned into tables away from the
-//! threads that answer, as is all that the store does ([`StateStore::run_apart`]), and published by a pointer swap. A server that starts hears a
-//! snapshot first, so what was not yet on disk is not missed.
+//! One task, the store, owns the [`desired_state::DesiredState`]. Changes are collected for some milliseconds, turned into tables and
+//! published by a pointer swap. All of that happens away from the threads that answer ([`StateStore::run_apart`]). A server that starts receives
+//! a snapshot first, so changes that were not yet on disk are not lost.
 
 mod build;
 pub mod demand;
@@ -34,34 +34,34 @@ use crate::published::Published;
 
 /// The name of the readiness condition.
 pub const READY: &str = "state";
-/// How often the state's age is put into its metric.
+/// How often the metric of the state's age is updated.
 const AGE_TICK: Duration = Duration::from_secs(1);
-/// After tables were built for some time, no others are built for so many times as long, however many changes come: building takes a
-/// thirtieth of one core in a stream of small changes.
+/// After building tables, the store rests for this many times as long, however many changes arrive: in a stream of small changes,
+/// building takes a thirtieth of one core.
 const REST_SHORT: u32 = 29;
-/// But for so long only: what comes in the middle of a large batch is not to wait.
+/// The limit of that rest, so that a change in the middle of a large batch need not wait.
 const REST_KNEE: Duration = Duration::from_millis(50);
-/// Where building itself takes long, it takes a tenth of one core at most.
+/// If building itself takes long, the rest is this many times as long: building takes at most a tenth of one core.
 const REST_LONG: u32 = 9;
-/// The longest such rest.
+/// The longest rest.
 const REST_MAX: Duration = Duration::from_secs(1);
-/// The same for writing to disk.
+/// The same factor for writing to disk.
 const SAVE_REST: u32 = 19;
-/// How often a confirmation that changes nothing is written to disk.
+/// How often a mere confirmation of the state is written to disk.
 const KEEP_CONFIRMATION: Duration = Duration::from_secs(300);
 
-/// How the store works.
+/// The directory and the timing of the store.
 #[derive(Clone, Debug)]
 pub struct Keeping {
     /// The data directory.
     pub dir: PathBuf,
-    /// How long changes are gathered before they are published.
+    /// How long changes are collected before they are published.
     pub coalesce: Duration,
-    /// How long changes are gathered before they are written to disk.
+    /// How long changes are collected before they are written to disk.
     pub save_after: Duration,
 }
 
-/// Takes note of the network's authorities, whom controllers are checked against.
+/// Called with the network's authorities, which sign controllers' certificates.
 pub type Trust = Box<dyn Fn(&[String]) + Send + Sync>;
 
 /// The task that owns the state.
@@ -71,21 +71,21 @@ pub struct StateStore {
     desired: DesiredState,
     tables: Tables,
     pending: Changes,
-    /// When the next text records end by themselves.
+    /// When the next text records expire.
     texts_end: Option<Timestamp>,
-    /// Names that were replaced, kept until no query can be the last to hold them.
+    /// The replaced names, kept until no query can hold the last reference to them.
     replaced: Option<Arc<Names>>,
-    /// Before this no tables are built.
+    /// No tables are built before this time.
     rest_until: Instant,
-    /// Asks for a snapshot.
+    /// Requests a snapshot.
     ask: Arc<Notify>,
-    /// Takes note of whom to trust.
+    /// Called with the network's authorities when they change.
     trust: Trust,
-    /// When the disk last got the state, so that bare confirmations are written now and then but not at every one.
+    /// When the state was last written to disk, so that mere confirmations are written only now and then.
     kept_at: Instant,
     publish_at: Option<Instant>,
     save_at: Option<Instant>,
-    /// When the last writing to disk began, and before when the next may not.
+    /// When the last write to disk began, and before when the next one must not begin.
     save_begun: Instant,
     save_rest_until: Instant,
     saving: Option<JoinHandle<std::io::Result<()>>>,
@@ -96,7 +96,7 @@ pub struct StateStore {
 }
 
 impl StateStore {
-    /// Begins with what is on disk, and publishes it at once.
+    /// Starts with the state on disk, and publishes it at once.
     ///
     /// # Errors
     /// When the data directory cannot be used.
@@ -157,13 +157,13 @@ impl StateStore {
         Ok(store)
     }
 
-    /// [`StateStore::run`] on a thread of its own: merging, copying and freeing the state of a large network takes longer than an answer or a check
-    /// of a gateway may wait. To be called on a thread that may block.
+    /// Runs [`StateStore::run`] on the calling thread, which may block: merging, copying and freeing the state of a large network takes longer than
+    /// an answer or a gateway check may be delayed.
     pub fn run_apart(self, feed: Feed, shutdown: CancellationToken) {
         Handle::current().block_on(self.run(feed, shutdown));
     }
 
-    /// Takes in what the feed tells until `shutdown`, then writes what is not yet on disk.
+    /// Applies the feed until `shutdown`, then writes what is not yet on disk.
     pub async fn run(mut self, mut feed: Feed, shutdown: CancellationToken) {
         let mut ages = interval(AGE_TICK);
         let mut open = true;
@@ -259,13 +259,13 @@ impl StateStore {
         }
     }
 
-    /// A change is missing; what is held stays in the answers until the snapshot is here.
+    /// Handles a missing change: requests a snapshot; until it arrives, answers stay as they are.
     fn missed(&self) {
         self.metrics.bindings.gaps.inc();
         self.ask.notify_one();
     }
 
-    /// Whether a controller is not behind what another one told before.
+    /// Whether a controller is not behind the state that was received before.
     fn is_current(&mut self, revision: Revision) -> bool {
         if !self.desired.is_behind(revision) {
             self.behind = false;
@@ -287,7 +287,7 @@ impl StateStore {
         let now = Instant::now();
         self.pending.extend(changes);
         if !self.pending.is_empty() {
-            // The first change sets the times: a steady stream of changes must not put either off for ever.
+            // The first change sets the times: a steady stream of changes must not postpone either forever.
             self.publish_at
                 .get_or_insert((now + self.keeping.coalesce).max(self.rest_until));
             self.save_at
@@ -296,7 +296,7 @@ impl StateStore {
         self.tell_age();
     }
 
-    /// Takes text records out of the answers whose time is over, also while nobody can be asked.
+    /// Removes expired text records from the answers, also without a controller.
     fn end_texts(&mut self) {
         if self.texts_end.is_some_and(|end| end <= fdn_service::now()) {
             self.texts_end = None;
@@ -304,7 +304,7 @@ impl StateStore {
         }
     }
 
-    /// Text records, if they changed.
+    /// The valid text records, if they changed.
     fn texts(&mut self, changed: bool) -> Option<Vec<NamedRecords>> {
         if !changed {
             return None;
@@ -314,7 +314,7 @@ impl StateStore {
         Some(self.desired.texts(now))
     }
 
-    /// Builds tables for what changed and swaps them in.
+    /// Builds tables for what changed and publishes them.
     async fn publish(&mut self) {
         self.publish_at = None;
         let pending = std::mem::take(&mut self.pending);
@@ -344,7 +344,7 @@ impl StateStore {
         self.rest_until = now + rest_after(now.duration_since(begun));
         match built {
             Ok(built) => self.built(built, &pending),
-            // Only a panic or the end of the runtime gets here; all tables are rebuilt the next time.
+            // Happens only after a panic or when the runtime shuts down; all tables are rebuilt the next time.
             Err(cause) => {
                 error!(code = %ErrorCode::Internal, %cause, "tables could not be built");
                 self.pending.apps = self.desired.apps().map(|(app, ..)| app.clone()).collect();
@@ -406,14 +406,14 @@ impl StateStore {
         self.tell_age();
     }
 
-    /// Frees the memory of names that were replaced a while ago, on a thread that may take its time.
+    /// Frees replaced names, at least one tick after the swap, on a thread that may block.
     fn drop_replaced(&mut self) {
         if let Some(replaced) = self.replaced.take() {
             drop(spawn_blocking(move || drop(replaced)));
         }
     }
 
-    /// Works in all changes that wait.
+    /// Applies all pending changes.
     async fn settle(&mut self) {
         if !self.pending.is_empty() {
             self.publish().await;
@@ -422,7 +422,7 @@ impl StateStore {
 
     async fn save(&mut self) {
         self.save_at = None;
-        // What is written must be what its revision says.
+        // What is written must correspond to its revision.
         self.settle().await;
         self.save_begun = Instant::now();
         self.kept_at = self.save_begun;
@@ -437,7 +437,7 @@ impl StateStore {
         if let Err(cause) = result {
             self.metrics.bindings.unsaved.inc();
             error!(code = %ErrorCode::DataDirectory, dir = %self.keeping.dir.display(), %cause, "the state cannot be written; tried again later");
-            // At least a second, so that a full disk is not hammered.
+            // At least a second, so that a full disk is not retried constantly.
             let pause = self.keeping.save_after.max(Duration::from_secs(1));
             self.save_at.get_or_insert(Instant::now() + pause);
         }
@@ -456,13 +456,13 @@ impl StateStore {
     }
 }
 
-/// How long no tables are built after this was spent on building some.
+/// How long no tables are built after building some took `spent`.
 fn rest_after(spent: Duration) -> Duration {
     let short = (spent * REST_SHORT).min(REST_KNEE);
     short.max(spent * REST_LONG).min(REST_MAX)
 }
 
-/// Waits for a point in time, or for ever if there is none.
+/// Waits until a point in time, or forever if there is none.
 async fn at(when: Option<Instant>) {
     match when {
         Some(when) => sleep_until(when).await,
@@ -470,7 +470,7 @@ async fn at(when: Option<Instant>) {
     }
 }
 
-/// Waits for a running save, or for ever if there is none.
+/// Waits for a running save, or forever if there is none.
 async fn finished(saving: &mut Option<JoinHandle<std::io::Result<()>>>) -> std::io::Result<()> {
     match saving {
         Some(handle) => handle

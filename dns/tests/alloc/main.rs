@@ -1,7 +1,7 @@
-//! Plain queries are answered without memory from the allocator, once there is a buffer and the clients' networks are known to the count of
-//! demand (which begins anew with each report).
+//! Plain queries are answered without heap allocations, once there is a buffer and the demand counters know the clients' networks
+//! (the counters are reset with each report).
 
-// One file for the test programs that count: what it says about the allocator is said once.
+// Shared by the test programs that count allocations, so that there is one implementation.
 #[path = "../../../scheduling/tests/alloc/counting.rs"]
 mod counting;
 
@@ -42,7 +42,7 @@ fn cluster(name: &str, third: u8) -> ClusterSpec {
     }
 }
 
-/// A responder with everything that is on by default, and an app `hello`, counted by itself, that has some prefixes bound.
+/// A responder with everything that is on by default, and an app `hello` with its own counter and some bound prefixes.
 fn responder() -> Responder {
     let settings = Settings::default();
     let metrics = Arc::new(Metrics::new(&Registry::new()).expect("metrics"));
@@ -66,7 +66,7 @@ fn responder() -> Responder {
         locations: vec![],
         measured: vec![],
     })));
-    // Clients are handed over too.
+    // With load shedding, too.
     let share: (ClusterId, _) = ("eu".parse().expect("cluster"), 20_000);
     published.set_shares([share].into());
     let demand = Demand::new(settings.demand.capacity, Arc::clone(&metrics));
@@ -93,8 +93,8 @@ fn query(id: u16, kind: u8, subnet: Option<&[u8]>) -> Vec<u8> {
     message
 }
 
-/// A and AAAA, by resolvers and for clients of both families, known to one prefix, to none, or to one that prefixes divide; of each some
-/// that are timed, and some that are not.
+/// A and AAAA queries, from resolvers and for clients of both families, with a bound prefix, without, and with a client prefix that bindings
+/// divide; some of each kind are timed, others are not.
 fn queries() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for n in 0..=255u8 {
@@ -121,7 +121,7 @@ fn a_plain_query_is_answered_without_memory_from_the_allocator() {
         let mut answered = 0;
         let asked = allocations(|| {
             for query in &queries {
-                // So much later that no limit is near.
+                // So much later that no rate limit applies.
                 let now = began + Duration::from_secs(late);
                 answered += usize::from(responder.datagram(query, ASKER, now, &mut out));
                 assert!(out[3] & 15 == 0 && out[7] > 0, "no address: {out:02x?}");
@@ -132,7 +132,7 @@ fn a_plain_query_is_answered_without_memory_from_the_allocator() {
     };
     assert!(round(0) > 0, "the first round finds nothing warm");
     assert_eq!([round(60), round(120)], [0, 0]);
-    // And all of that was the fast path: the other one cannot do without.
+    // All of these took the fast path: the other one does allocate.
     for query in &queries {
         assert!(responder.respond_fast(query, ASKER, &mut out).is_some());
     }

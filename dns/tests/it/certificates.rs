@@ -1,13 +1,13 @@
-//! Certificates of an authority that only the test knows.
+//! Certificates of a private authority.
 
 use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-/// The name that certificates are for.
+/// The name in the certificates.
 pub(crate) const NAME: &str = "dns.fn.test";
 
-/// An authority in a folder of its own, with a certificate for the server.
+/// An authority in a folder, with a certificate for the server.
 pub(crate) struct Certificates {
     dir: tempfile::TempDir,
     authority: CertifiedIssuer<'static, KeyPair>,
@@ -16,7 +16,7 @@ pub(crate) struct Certificates {
 impl Certificates {
     pub(crate) fn new() -> Self {
         let mut params = CertificateParams::default();
-        // By its name a chain finds it: one that its certificates had too would make them look self-signed.
+        // The authority needs a name of its own: if its certificates had the same one, they would look self-signed.
         params
             .distinguished_name
             .push(DnType::CommonName, "authority");
@@ -30,7 +30,7 @@ impl Certificates {
         all
     }
 
-    /// Puts a new key and a certificate for `name` into the files.
+    /// Writes a new key and a certificate for `name` to the files.
     pub(crate) fn issue(&self, name: &str) {
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");

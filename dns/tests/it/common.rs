@@ -1,4 +1,4 @@
-//! A server with a centre that is played, and what tests ask it with.
+//! A server with a fake centre, and the tools with which tests query it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -22,7 +22,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
-/// Settings for a server on free ports of the loopback address: what a test waits for comes soon, what must not happen on a busy machine comes late.
+/// Settings for a server on free loopback ports: expected events happen soon, and timeouts that must not occur on a busy machine are long.
 pub(crate) fn settings(dir: &Path) -> Settings {
     let mut settings = Settings {
         data_dir: dir.to_owned(),
@@ -35,13 +35,13 @@ pub(crate) fn settings(dir: &Path) -> Settings {
     settings.tcp.idle = DurationMs::from_secs(120);
     settings.encrypted.idle = DurationMs::from_secs(120);
     settings.encrypted.handshake = DurationMs::from_secs(120);
-    // Gateways of these tests do not exist unless the test is about health.
+    // The gateways do not exist unless a test is about health.
     settings.health.interval = DurationMs::from_secs(3600);
     settings.health.fall = 1000;
     settings
 }
 
-/// The centre as tests play it: it tells what they say, and keeps what is reported.
+/// A fake centre: it sends what tests tell it to, and stores the reports.
 pub(crate) struct Teller {
     told: mpsc::Sender<Told>,
     connected: watch::Sender<bool>,
@@ -51,7 +51,7 @@ pub(crate) struct Teller {
 
 type Reports = Arc<Mutex<Vec<Message>>>;
 
-/// Takes every report.
+/// Accepts every report.
 struct FakeCentre(Reports);
 
 #[async_trait]
@@ -68,7 +68,7 @@ impl Centre for FakeCentre {
 }
 
 impl Teller {
-    /// A connection, and who is at its other end.
+    /// Creates a connection, and the fake centre at its other end.
     pub(crate) fn new() -> (Connection, Self) {
         let (told, heard) = mpsc::channel(100);
         let (connected, up) = watch::channel(true);
@@ -94,25 +94,25 @@ impl Teller {
         self.told.send(told).await.expect("the server listens");
     }
 
-    /// Waits until the server asks for a snapshot.
+    /// Waits until the server requests a snapshot.
     pub(crate) async fn asked_again(&self) {
         tokio::time::timeout(wait::PATIENCE, self.again.notified())
             .await
             .expect("asked in time");
     }
 
-    /// What was reported since this was asked last.
+    /// The reports since the last call.
     pub(crate) fn reports(&self) -> Vec<Message> {
         std::mem::take(&mut *self.reports.lock().expect("not poisoned"))
     }
 
-    /// No controller is connected any more.
+    /// Simulates the loss of all controllers.
     pub(crate) fn away(&self) {
         self.connected.send_replace(false);
     }
 }
 
-/// The frame that tells what a message says.
+/// The frame with the content of a message.
 fn frame(message: Message) -> Frame {
     match message {
         Message::BindingsDesired(one) => Frame::Bindings(one),
@@ -123,7 +123,7 @@ fn frame(message: Message) -> Frame {
     }
 }
 
-/// Makes a data directory that of a DNS server which joined a network whose controllers are away.
+/// Turns a data directory into that of a DNS server that joined a network whose controllers are unreachable.
 pub(crate) fn join(dir: &Path) {
     let (now, name) = (fdn_service::now(), "dns-1".parse().expect("a name"));
     let end = Timestamp(now.get() + 86_400_000);
@@ -160,7 +160,7 @@ pub(crate) fn join(dir: &Path) {
     joined.write(&identity).expect("written");
 }
 
-/// A server, its centre and its folder.
+/// A server, its centre and its data directory.
 pub(crate) struct Fixture {
     pub(crate) dns: Dns,
     pub(crate) centre: Teller,
@@ -175,7 +175,7 @@ impl Fixture {
         Self::on(dir, settings).await
     }
 
-    /// A server with what is in a folder, and a centre that knows nothing.
+    /// A server with an existing data directory, and a centre without data.
     pub(crate) async fn on(dir: tempfile::TempDir, settings: Settings) -> Self {
         let (connection, centre) = Teller::new();
         let dns = Dns::start(settings, Some(connection))
@@ -184,7 +184,7 @@ impl Fixture {
         Self { dns, centre, dir }
     }
 
-    /// A server that knows the three regions and the app `hello` at revision 2, bound nowhere.
+    /// A server that knows the three regions and the app `hello` at revision 2, without bindings.
     pub(crate) async fn with_hello(change: impl FnOnce(&mut Settings)) -> Self {
         let fixture = Self::start(change).await;
         fixture.publish(Message::NetworkDesired(network(1))).await;
@@ -217,7 +217,7 @@ impl Fixture {
         dig(self.dns.address(), arguments).await
     }
 
-    /// Waits until clients of `subnet` are answered with exactly these addresses.
+    /// Waits until clients of `subnet` get exactly these addresses.
     pub(crate) async fn answers(&self, name: &str, subnet: &str, expected: &[&str]) {
         let mut expected = expected.to_vec();
         expected.sort_unstable();
@@ -253,7 +253,7 @@ impl Fixture {
 pub(crate) async fn dig(server: SocketAddr, arguments: &[&str]) -> String {
     let mut command = tokio::process::Command::new("dig");
     if server.ip() == IpAddr::V4(Ipv4Addr::LOCALHOST) {
-        // `dig` shares ports: from the server's own address it might get the server's port, and hear itself.
+        // `dig` shares ports: from the server's own address it might get the server's port, and receive its own query.
         command.args(["-b", "127.0.0.2"]);
     }
     let output = command
@@ -303,7 +303,7 @@ fn pair(third: u8) -> [SocketAddr; 2] {
     [1, 2].map(|last| SocketAddr::from((IpAddr::from([127, 0, third, last]), 8080)))
 }
 
-/// Three regions with two gateways each, and the three documentation prefixes near one of them each.
+/// Three regions with two gateways each, and one of the three documentation prefixes near each.
 pub(crate) fn network(revision: u64) -> NetworkDesired {
     let point = |lat, lon| GeoPoint::new(lat, lon).expect("point");
     NetworkDesired {
@@ -350,7 +350,7 @@ pub(crate) fn app(name: &str, revision: u64, bound: &[(&str, &str)]) -> Message 
     Message::BindingsDesired(bindings(name, revision, bound))
 }
 
-/// A tiny HTTP server: what `answer` makes of a request's head is sent back, and the connection closed.
+/// A tiny HTTP server: `answer` computes the response from a request's head, then the connection is closed.
 pub(crate) struct Http {
     pub(crate) address: SocketAddr,
     task: JoinHandle<()>,
@@ -368,7 +368,7 @@ impl Http {
         Self::with_header(address, answer).await
     }
 
-    /// The same with a line of the answer's head, or none.
+    /// The same with an additional header line, or none.
     pub(crate) async fn with_header(
         address: SocketAddr,
         answer: impl Fn(&str) -> (u16, String, String) + Send + Sync + 'static,
@@ -376,7 +376,7 @@ impl Http {
         let listener = TcpListener::bind(address).await.expect("a free address");
         let address = listener.local_addr().expect("address");
         let task = tokio::spawn(async move {
-            // A peer that fails is a peer that only wanted to connect.
+            // A failed connection comes from a peer that only wanted to connect.
             while let Ok((mut stream, _)) = listener.accept().await {
                 let (mut head, mut buffer) = (Vec::new(), [0; 1024]);
                 while !head.windows(4).any(|w| w == b"\r\n\r\n") {

@@ -1,4 +1,4 @@
-//! What the centre tells: snapshots, changes after them, and what is missing between them.
+//! What the centre sends: snapshots, later changes, and gaps between them.
 
 use fdn_core::Revision;
 use fdn_core::feed::Frame;
@@ -12,7 +12,7 @@ const CLIENT: &str = "192.0.2.0/24";
 const EU: [&str; 2] = ["127.0.1.1", "127.0.1.2"];
 const US: [&str; 2] = ["127.0.2.1", "127.0.2.2"];
 
-/// An app, the revision of its bindings, and they.
+/// An app, the revision of its bindings, and the bindings.
 type Bound<'a> = (&'a str, u64, &'a [(&'a str, &'a str)]);
 
 fn snapshot(revision: u64, apps: &[Bound<'_>]) -> Told {
@@ -33,7 +33,7 @@ async fn snapshots_bring_change_and_remove() {
     fixture.answers("a.fn.test", CLIENT, &EU).await;
     fixture.answers("b.fn.test", CLIENT, &EU).await;
 
-    // A change overtakes the next snapshot; neither may undo the other.
+    // A change arrives before the next snapshot; neither may undo the other.
     fixture.publish(app("c", 9, &[])).await;
     fixture.answers("c.fn.test", CLIENT, &EU).await;
     tell(snapshot(7, &[("a", 6, &[(CLIENT, "us-east")])])).await;
@@ -41,11 +41,11 @@ async fn snapshots_bring_change_and_remove() {
     assert!(fixture.dig(&["b.fn.test"]).await.contains("NXDOMAIN"));
     fixture.answers("c.fn.test", CLIENT, &EU).await;
 
-    // A controller that fell back to an older state is not believed.
+    // A snapshot from a controller with an older state is ignored.
     tell(snapshot(1, &[])).await;
     fixture.publish(app("marker", 10, &[])).await;
     fixture.answers("marker.fn.test", CLIENT, &EU).await;
-    // With the controllers away answers go on.
+    // Without controllers, answers continue.
     fixture.centre.away();
     fixture.answers("a.fn.test", CLIENT, &US).await;
     fixture.dns.stop().await;
@@ -103,11 +103,11 @@ async fn clients_are_sent_only_to_clusters_that_hold_the_app() {
     };
     fixture.publish(held_by(5, &["eu-west", "us-east"])).await;
     fixture.answers("hello.fn.test", CLIENT, &EU).await;
-    // Nearest to these is ap-south, which does not hold it.
+    // ap-south is the nearest cluster to these clients, but does not hold the app.
     let far = "203.0.113.0/24";
     let got = fixture.addresses("hello.fn.test", far).await;
     assert!(got == EU || got == US, "{got:?}");
-    // The binding names one that does not hold it any more.
+    // The binding names a cluster that no longer holds the app.
     fixture.publish(held_by(6, &["us-east"])).await;
     fixture.answers("hello.fn.test", CLIENT, &US).await;
     fixture.answers("hello.fn.test", far, &US).await;

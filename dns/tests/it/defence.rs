@@ -1,4 +1,4 @@
-//! What hostile peers get, and what they cannot take from others.
+//! What hostile peers get, and what they cannot take away from others.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use crate::common::Fixture;
 use crate::ways::{HELLO_A, OPT, four_ways, head, request};
 
-/// Every name of the zone, asked for by these types with little enough said.
+/// Every name of the zone, with types that have short answers.
 const QUESTIONS: [(&[u8], &[u16]); 5] = [
     (b"\x02fn\x04test\x00", &[6, 2, 16, 257, 48, 255]),
     (b"\x05hello\x02fn\x04test\x00", &[1, 28, 65, 16, 255]),
@@ -54,13 +54,13 @@ async fn no_answer_is_ten_times_its_request_unless_the_address_is_shown() {
         }
     }
     assert!(truncated > 0, "some of these answers are long");
-    // Over TCP, where nobody forges addresses, they are whole.
+    // Over TCP, where addresses cannot be forged, they are complete.
     let whole = ways[1].dig(&["l.fn.test", "TXT"]).await;
     assert!(ways[1].tcp && whole.contains("ANSWER: 2"), "{whole}");
     fixture.dns.stop().await;
 }
 
-/// Sends `count` requests made by `make`, and returns how many whole and how many truncated answers came until all are accounted for.
+/// Sends `count` requests made by `make`, and returns the numbers of complete and of truncated answers once all requests are accounted for.
 async fn flood(
     fixture: &Fixture,
     server: SocketAddr,
@@ -76,7 +76,7 @@ async fn flood(
         let mut bytes = make(id);
         bytes[..2].copy_from_slice(&id.to_be_bytes());
         socket.send(&bytes).await.expect("sent");
-        // One at a time, so that neither side's buffer overflows: an answer comes, or the metric says that none will.
+        // One at a time, so that no buffer overflows: an answer arrives, or the metric shows that there will be none.
         wait::until("an answer or none", async || {
             if let Ok(len) = socket.try_recv(&mut buffer) {
                 let head = head(&buffer[..len]);
@@ -106,12 +106,12 @@ async fn flood(
     (whole, slipped)
 }
 
-/// Requests of a flood. At a limit of one in a second, a test as slow as a second for each would not be limited.
+/// The requests of a flood. With a limit of one per second, a test as slow as a second per request would not be limited.
 const FLOOD: u16 = 50;
 
 fn limited(settings: &mut Settings) {
     settings.limit.exempt.clear();
-    // So slow that not even a very slow test gets many more than the burst.
+    // So low that even a very slow test does not get many more than the burst.
     settings.limit.names_per_second = 1;
     settings.limit.zone_per_second = 1;
     settings.limit.errors_per_second = 1;
@@ -165,7 +165,7 @@ async fn floods_are_limited_by_network_name_and_zone() {
     };
     let hello = |_| request([1, 0, 0, 0], &[HELLO_A]);
     let foreign = |_| request([1, 0, 0, 0], &[b"\x07example\x03org\x00\x00\x01\x00\x01"]);
-    // Made-up names count together: each of them would be answered otherwise.
+    // Made-up names count together: otherwise each of them would be answered.
     let (whole, slipped) = flood(&fixture, server, FLOOD, nobody).await;
     assert!(
         whole >= 4 && slipped >= 1,
@@ -182,10 +182,10 @@ async fn floods_are_limited_by_network_name_and_zone() {
         (4..u64::from(FLOOD)).contains(&whole),
         "so have errors: {whole}"
     );
-    // Names made of a wildcard count with those that do not exist, be there a record of the type or not.
+    // Names covered by a wildcard count together with those that do not exist, whether or not there is a record of the type.
     let (whole, _) = flood(&fixture, server, FLOOD, wild).await;
     assert!(whole < u64::from(FLOOD), "{whole}");
-    // Over TCP and with a cookie nothing is limited.
+    // There are no limits over TCP and with a cookie.
     for option in ["+tcp", "+cookie=0123456789abcdef"] {
         assert!(
             fixture
@@ -215,7 +215,7 @@ async fn a_request_of_no_honest_length_ends_its_connection() {
 async fn a_peer_that_takes_no_answer_and_one_that_says_nothing_are_let_go() {
     let fixture = Fixture::with_hello(|s| {
         rich(s);
-        // Long enough for `dig` at the end, on a busy machine too.
+        // Long enough for `dig` at the end, even on a busy machine.
         s.tcp.idle = DurationMs::from_secs(3);
     })
     .await;
@@ -228,7 +228,7 @@ async fn a_peer_that_takes_no_answer_and_one_that_says_nothing_are_let_go() {
         question.as_slice(),
     ]
     .concat();
-    // It asks for megabytes and reads none, until the server no longer takes its requests.
+    // The client requests megabytes and reads nothing, until the server no longer accepts its requests.
     let (reader, mut writer) = deaf.into_split();
     let asking = tokio::spawn(async move { while writer.write_all(&framed).await.is_ok() {} });
     wait::until("both to be let go", async || {
@@ -254,7 +254,7 @@ async fn peers_that_hold_all_connections_lose_them_to_those_who_ask() {
     let fixture = Fixture::with_hello(|s| {
         s.tcp.connections = 8;
         s.tcp.per_client = 8;
-        // Nobody waits that long here: what ends the connections is that they are too many.
+        // Nobody waits that long here: the connections are closed because they are too many.
         s.tcp.idle = DurationMs::from_secs(5);
     })
     .await;
@@ -262,7 +262,7 @@ async fn peers_that_hold_all_connections_lose_them_to_those_who_ask() {
     let mut held = Vec::new();
     for _ in 0..8 {
         let mut stream = TcpStream::connect(server).await.expect("connected");
-        // Half a length, and then a byte a minute.
+        // Half of a length, and then nothing for a long time.
         stream.write_all(&[0]).await.expect("sent");
         held.push(stream);
     }
@@ -287,7 +287,7 @@ async fn peers_that_hold_all_connections_lose_them_to_those_who_ask() {
         Ok::<_, String>(())
     })
     .await;
-    // Over UDP nothing was felt at all.
+    // UDP was not affected at all.
     assert!(
         fixture
             .dig(&["hello.fn.test", "+notcp"])

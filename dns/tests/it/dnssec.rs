@@ -1,4 +1,4 @@
-//! A signed zone, as an independent validator (`delv`, of Debian's bind9-dnsutils) sees it.
+//! A signed zone, as seen by an independent validator (`delv`, from Debian's bind9-dnsutils).
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -12,11 +12,11 @@ use crate::relay::Relay;
 use crate::texts;
 use crate::ways::{HELLO_A, OPT, OPT_CO, OPT_DO, Way, four_ways, head, request};
 
-/// What `delv` makes of an answer.
+/// The output of `delv` for an answer.
 async fn delv(way: &Way, anchor: &Path, name: &str, kind: &str) -> String {
     let mut command = tokio::process::Command::new("delv");
     if way.server.ip() == IpAddr::V4(Ipv4Addr::LOCALHOST) {
-        // From the server's own address it might get the server's port, and hear itself.
+        // From the server's own address it might get the server's port, and receive its own query.
         command.args(["-b", "127.0.0.2"]);
     }
     let output = command
@@ -50,7 +50,7 @@ async fn what_exists_validates() {
     fixture.publish(texts::told(acme, 10, &["one"])).await;
     texts::values(&fixture, acme, &["one"]).await;
     assert!(validated(&delv(&ways[0], &anchor, acme, "TXT").await));
-    // A set that has changed is signed anew.
+    // A changed record set is signed again.
     fixture
         .publish(texts::told(acme, 11, &["one", "two"]))
         .await;
@@ -101,7 +101,7 @@ async fn what_does_not_exist_is_denied_validly() {
     .join(".");
     for way in &ways {
         for (name, kind) in [
-            // Types that are not there: of an app, a name server, the apex, a wildcard, an empty name.
+            // Types that do not exist: at an app, a name server, the apex, a wildcard, an empty non-terminal.
             ("hello.fn.test", "AAAA"),
             ("hello.fn.test", "TXT"),
             ("ns1.fn.test", "AAAA"),
@@ -110,7 +110,7 @@ async fn what_does_not_exist_is_denied_validly() {
             ("any.wild.fn.test", "AAAA"),
             ("branch.wild.fn.test", "A"),
             ("wild.fn.test", "TXT"),
-            // Names that are not there.
+            // Names that do not exist.
             ("nobody.fn.test", "A"),
             ("NoBody.fn.test", "AAAA"),
             ("deep.below.nobody.fn.test", "TXT"),
@@ -138,7 +138,7 @@ async fn denials_are_compact() {
             nobody.contains("NSEC\t\\000.nobody.fn.test. RRSIG NSEC TYPE128"),
             "{nobody}"
         );
-        // Who knows compact denials gets the code of old; who does not ask for proofs gets it anyway.
+        // A client that supports compact denial gets NXDOMAIN; a client that does not ask for proofs gets it anyway.
         let question = b"\x06nobody\x02fn\x04test\x00\x00\x01\x00\x01";
         let knows = way
             .exchange(&request([1, 0, 0, 1], &[question, OPT_CO]))
@@ -149,7 +149,7 @@ async fn denials_are_compact() {
             plain.contains("status: NXDOMAIN") && plain.contains("AUTHORITY: 1"),
             "{plain}"
         );
-        // An empty name and an app have what they have, and no more.
+        // An empty non-terminal and an app have exactly their own types.
         let empty = way.dig(&["wild.fn.test", "A", "+dnssec"]).await;
         assert!(
             empty.contains("NSEC\t\\000.wild.fn.test. RRSIG NSEC\n"),
@@ -166,7 +166,7 @@ async fn denials_are_compact() {
             apex.contains("NS SOA TXT RRSIG NSEC DNSKEY CDS CDNSKEY CAA\n"),
             "{apex}"
         );
-        // The proof itself can be asked for; the type that stands for "not there" cannot.
+        // NSEC can be queried directly; NXNAME, the type that stands for nonexistence, cannot.
         let proof = way.dig(&["hello.fn.test", "NSEC", "+dnssec"]).await;
         assert!(
             proof.contains("ANSWER: 2") && proof.contains("A RRSIG NSEC"),
@@ -208,7 +208,7 @@ async fn flags_and_signatures_are_as_asked() {
             glue.contains("ns1.fn.test.") && !glue.contains("RRSIG"),
             "{ns}"
         );
-        // Errors and what is not of the zone have no signatures.
+        // Errors and answers about other zones have no signatures.
         let refused = way.dig(&["example.org", "A", "+dnssec"]).await;
         assert!(
             refused.contains("status: REFUSED") && !refused.contains("RRSIG"),
@@ -281,7 +281,7 @@ async fn signed_answers_keep_to_the_sizes() {
         }
     }
     assert!(truncated > 0, "some of these are long");
-    // The same over TCP is whole.
+    // Over TCP the answers are complete.
     let whole = ways[1].dig(&["fn.test", "DNSKEY", "+dnssec"]).await;
     assert!(ways[1].tcp && whole.contains("ANSWER: 4"), "{whole}");
     fixture.dns.stop().await;
@@ -315,7 +315,7 @@ async fn nothing_is_signed_twice_and_floods_of_names_make_few_signatures() {
         ];
         let asked = request([1, 0, 0, 1], &rest);
         cut += usize::from(head(&udp.exchange(&asked).await).truncated);
-        // Over TCP there is always a proof, and then the datagram has it too.
+        // Over TCP there is always a proof, and afterwards over UDP too.
         assert_eq!(head(&tcp.exchange(&asked).await).counts[2], 4);
         assert_eq!(head(&udp.exchange(&asked).await).counts[2], 4);
     }
@@ -327,8 +327,8 @@ async fn nothing_is_signed_twice_and_floods_of_names_make_few_signatures() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_roll_over_without_a_gap() {
-    // Hours since the two keys were made, and since the second one's DS record was seen; which key signs the zone, which one the
-    // parent is asked for, and whether the first one's DS record still leads to the zone.
+    // Hours since the two keys were created, and since the second one's DS record was seen; then which key signs the zone, which one the
+    // parent is asked for, and whether the first one's DS record still validates the zone.
     type Step = (u64, Option<u64>, &'static str, [usize; 2], bool);
     let stages: [Step; 5] = [
         (1, None, "published", [0, 0], true),
@@ -406,7 +406,7 @@ async fn servers_with_the_same_keys_are_equally_right() {
         assert!(validated(&delv(way, &anchor, "hello.fn.test", "A").await));
         assert!(denied(&delv(way, &anchor, "nobody.fn.test", "A").await));
     }
-    // A key that the zone does not have leads nowhere.
+    // A key that is not in the zone does not validate it.
     let strange = Keys::new(&[(100, None)]);
     let text = delv(&ways[0], &strange.anchor(0), "hello.fn.test", "A").await;
     assert!(
@@ -422,7 +422,7 @@ async fn what_was_changed_on_the_way_is_refused() {
     let keys = Keys::new(&[(100, None)]);
     let (fixture, ways) = four_ways(|s| keys.set(s)).await;
     let anchor = keys.anchor(0);
-    // An address, the list of types that says that a name is not there, and the one that says which types are.
+    // An address, the type list that denies a name, and the one that denies a type.
     let changes: [(&[u8], &[u8]); 3] = [
         (&[192, 0, 2, 80], &[192, 0, 2, 66]),
         (
@@ -455,7 +455,7 @@ async fn what_was_changed_on_the_way_is_refused() {
             );
             assert!(text.contains("resolution failed"), "{way:?} {name}: {text}");
         }
-        // What was not changed still validates through it.
+        // Unchanged answers still validate through it.
         assert!(
             validated(&delv(&foul, &anchor, "fn.test", "TXT").await),
             "{way:?}"

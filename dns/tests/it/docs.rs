@@ -1,4 +1,4 @@
-//! The document about the protocol names tests that exist.
+//! The tests that the protocol document names exist.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! DNS over TLS and over HTTPS, asked by `dig`, by `kdig` (Debian's knot-dnsutils) and by `curl`, which share no code with the server or with
+//! DNS over TLS and over HTTPS, queried with `dig`, `kdig` (Debian's knot-dnsutils) and `curl`, which share no code with the server or with
 //! each other: BIND's own TLS and HTTP/2, GnuTLS, OpenSSL.
 
 use std::net::SocketAddr;
@@ -52,7 +52,7 @@ impl Encrypted {
         }
     }
 
-    /// What `dig` and `kdig` print over each transport: TLS, HTTPS by POST, HTTPS by GET.
+    /// The output of `dig` and `kdig` over each transport: TLS, HTTPS by POST, HTTPS by GET.
     pub(crate) async fn dig(&self, arguments: &[&str]) -> [String; 3] {
         let authority = self.certificates.authority().display().to_string();
         let trust = [
@@ -70,7 +70,7 @@ impl Encrypted {
         ]
     }
 
-    /// The same by `kdig`, for a server of this name.
+    /// The same with `kdig`, verifying this server name.
     pub(crate) async fn kdig(&self, name: &str, arguments: &[&str]) -> Vec<String> {
         let mut texts = Vec::new();
         for (server, transport) in [
@@ -97,7 +97,7 @@ impl Encrypted {
         texts
     }
 
-    /// What `curl` gets at a path: status, version of HTTP, type, how long it may be kept, and how many bytes.
+    /// The result of `curl` for a path: status, HTTP version, content type, cache lifetime, and number of bytes.
     async fn curl(&self, path: &str, arguments: &[&str]) -> [String; 5] {
         let output = tokio::process::Command::new("curl")
             .args(["--silent", "--show-error", "--http2", "--output", "/dev/null"])
@@ -124,7 +124,7 @@ impl Encrypted {
         self.fixture.metric(&name).await
     }
 
-    /// A TLS connection that speaks `protocol`.
+    /// A TLS connection with this ALPN protocol.
     async fn connect(
         &self,
         server: SocketAddr,
@@ -148,7 +148,7 @@ impl Encrypted {
             .await
     }
 
-    /// Waits until nobody is connected.
+    /// Waits until no connections are open.
     async fn nobody(&self, transport: &str) {
         wait::until("the connections to be given back", async || {
             match self.metric("fdn_dns_encrypted_open", transport).await {
@@ -206,7 +206,7 @@ async fn answers_are_those_of_tcp() {
             assert_eq!(records(&text), records(&plain), "{arguments:?}");
         }
         for text in server.kdig(NAME, arguments).await {
-            // It writes counts in its own way, and names in lower case.
+            // It formats counts differently, and prints names in lower case.
             let expected = expected.replace("ANSWER: 0, AUTHORITY: 1", "ANSWER: 0; AUTHORITY: 1");
             let (text, expected) = (text.to_lowercase(), expected.to_lowercase());
             assert!(text.contains(&expected), "{arguments:?}: {text}");
@@ -229,7 +229,7 @@ async fn padded_requests_get_answers_of_one_length() {
         &["hello.fn.test", "A"][..],
         &["fn.test", "SOA"],
         &["nobody.fn.test", "A"],
-        // Errors too, be they found in the first look or later.
+        // Errors too, whether found by the scan or later.
         &["example.org", "A"],
         &["hello.fn.test", "A", "+opcode=4"],
     ] {
@@ -241,7 +241,7 @@ async fn padded_requests_get_answers_of_one_length() {
         for text in server.dig(arguments).await {
             assert!(!text.contains("; PAD: "), "{arguments:?}: {text}");
         }
-        // Where everybody can read the answer, padding would only make it longer.
+        // Where others can read the answer, padding would be useless.
         for transport in ["+tcp", "+notcp"] {
             let plain = server
                 .fixture
@@ -290,7 +290,7 @@ async fn answers_over_https_say_how_long_they_may_be_kept() {
             "{asked:?}"
         );
     }
-    // RFC 8484, section 4.1.1: the same in the address, without padding; a question for www.example.com.
+    // RFC 8484, section 4.1.1: the same in the URL, without padding; a query for www.example.com.
     let example = "/dns-query?dns=AAABAAABAAAAAAAAA3d3dwdleGFtcGxlA2NvbQAAAQAB";
     let got = server.curl(example, &[]).await;
     assert_eq!(got[..3], ["200", "2", "application/dns-message"]);
@@ -326,7 +326,7 @@ async fn requests_over_https_that_are_none_get_a_status() {
         ("/dns-query?dns=", &[], "400"),
         ("/dns-query?dns=AAAB$", &[], "400"),
         ("/dns-query?dns=AAAB&dns=AAAB", &[], "400"),
-        // Shorter than a header, and an answer instead of a question.
+        // A message shorter than a header, and a response instead of a query.
         ("/dns-query?dns=AAAB", &[], "400"),
         (
             "/dns-query",
@@ -362,7 +362,7 @@ async fn requests_over_https_that_are_none_get_a_status() {
     }
     let refused = "fdn_dns_https_refused_total{status=\"415\"}";
     assert_eq!(server.fixture.metric(refused).await, 2);
-    // HTTP/1.1 is not spoken: whoever offers nothing else gets no connection.
+    // HTTP/1.1 is not supported: a client that offers only that gets no connection.
     let old = tokio::process::Command::new("curl")
         .args(["--silent", "--http1.1", "--insecure"])
         .arg(format!("https://{}/dns-query", server.https))
@@ -391,7 +391,7 @@ async fn the_protocol_and_the_certificate_are_shown() {
             "{refused}"
         );
     }
-    // A client that knows the server by another name gets nothing.
+    // A client that expects another server name gets nothing.
     for text in server.kdig("other.fn.test", &["hello.fn.test"]).await {
         assert!(!text.contains("ANSWER SECTION"), "{text}");
     }
@@ -406,7 +406,7 @@ async fn a_changed_certificate_counts_without_a_restart() {
         texts.iter().all(|text| text.contains("ANSWER SECTION"))
     };
     assert!(answered(NAME).await);
-    // A connection that is open stays open.
+    // An open connection stays open.
     let mut open = server.connect(server.tls, b"dot").await.expect("connected");
     server.certificates.issue("new.fn.test");
     wait::until("the new certificate to be shown", async || {
@@ -419,7 +419,7 @@ async fn a_changed_certificate_counts_without_a_restart() {
     .await;
     assert!(!answered(NAME).await);
     assert_eq!(ask(&mut open).await.expect("an answer").counts[1], 2);
-    // What cannot be read, or does not belong together, changes nothing.
+    // Unreadable or mismatched files change nothing.
     let other = Certificates::new();
     for (path, text) in [
         (
@@ -482,7 +482,7 @@ async fn without_its_certificate_a_server_does_not_start() {
     }
 }
 
-/// Asks for `hello.fn.test` over a stream.
+/// Queries `hello.fn.test` over a stream.
 async fn ask(stream: &mut TlsStream<TcpStream>) -> std::io::Result<crate::ways::Head> {
     let asked = request([1, 0, 0, 0], &[HELLO_A]);
     let len = u16::try_from(asked.len()).expect("short").to_be_bytes();
@@ -503,11 +503,11 @@ async fn peers_that_say_nothing_or_little_are_let_go() {
         (server.tls, b"dot".as_slice(), "tls"),
         (server.https, b"h2", "https"),
     ] {
-        // Nothing at all, half a handshake, and a handshake with nothing behind it.
+        // No data at all, half a handshake, and a handshake without a request.
         let silent = TcpStream::connect(address).await.expect("connected");
         let mut half = TcpStream::connect(address).await.expect("connected");
         half.write_all(&[22, 3, 1, 2, 0, 1]).await.expect("sent");
-        // A busy machine does not manage each handshake in that time.
+        // A busy machine may not complete each handshake within that time.
         let connect = async || {
             wait::until("a handshake", async || {
                 server.connect(address, protocol).await
@@ -515,7 +515,7 @@ async fn peers_that_say_nothing_or_little_are_let_go() {
             .await
         };
         let idle = connect().await;
-        // One byte at a time: of a message, or of what begins HTTP/2.
+        // One byte at a time: of a message, or of the HTTP/2 preface.
         let slow = connect().await;
         let (mut reader, mut writer) = tokio::io::split(slow);
         let trickle = tokio::spawn(async move {
@@ -528,7 +528,7 @@ async fn peers_that_say_nothing_or_little_are_let_go() {
             }
         });
         let mut rest = Vec::new();
-        // The end may be a reset, because bytes that nobody read were under way.
+        // The connection may be reset, because unread data was in flight.
         drop(reader.read_to_end(&mut rest).await);
         server.nobody(transport).await;
         assert!(
@@ -556,7 +556,7 @@ async fn handshakes_and_connections_are_capped() {
         (server.https, b"h2", "https"),
     ] {
         let mut held = Vec::new();
-        // Those beyond the fourth find no place, and are closed at once.
+        // All beyond the fourth are closed at once.
         for _ in 0..6 {
             held.push(TcpStream::connect(address).await.expect("connected"));
         }
@@ -570,7 +570,7 @@ async fn handshakes_and_connections_are_capped() {
             }
         })
         .await;
-        // While three of four places are taken, the last one is given for a tenth of the time: somebody honest gets in.
+        // While three of four places are in use, the last one has a tenth of the time: a legitimate client gets in.
         let stream = wait::until("a place to be free", async || {
             server.connect(address, protocol).await
         })
@@ -578,7 +578,7 @@ async fn handshakes_and_connections_are_capped() {
         drop(held);
         drop(stream);
         server.nobody(transport).await;
-        // Connections of one client are capped like those of TCP.
+        // Connections per client are limited as for TCP.
         let mut held = Vec::new();
         for _ in 0..8 {
             let connected = wait::until("a place to be free", async || {

@@ -1,7 +1,7 @@
-//! Seeded mutations of valid inputs, handed to the functions of the fuzz targets: what a nightly compiler and an hour find goes
-//! further, but needs both.
+//! Seeded mutations of valid inputs, passed to the functions of the fuzz targets. Real fuzzing goes further, but needs a nightly compiler and
+//! an hour.
 //!
-//! `SEED=n` runs other mutations; what fails prints its seed and the bytes. `CORPUS=folder` writes the inputs there, as cargo-fuzz reads them.
+//! `SEED=n` selects other mutations; a failure prints its seed and the bytes. `CORPUS=folder` writes the inputs there, for cargo-fuzz.
 
 #[path = "../../fuzz/harness.rs"]
 mod harness;
@@ -10,11 +10,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::ways::{HELLO_A, OPT, OPT_CO, request};
 
-/// Mutations of each input; soak makes [`MANY`].
+/// The number of mutations of each input; soak tests make [`MANY`].
 const FEW: u64 = 400;
 const MANY: u64 = 4000;
 
-/// A generator of numbers (splitmix64), so that a seed is all that a failure needs to be seen again.
+/// A random number generator (splitmix64), so that a failure can be reproduced from its seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -31,7 +31,7 @@ impl Numbers {
     }
 }
 
-/// One to four changes: a byte set, a bit turned, a piece cut out, doubled or taken from another input.
+/// Makes one to four changes: sets a byte, flips a bit, or removes, duplicates or copies a piece from another input.
 fn mutate(bytes: &mut Vec<u8>, others: &[Vec<u8>], numbers: &mut Numbers) {
     for _ in 0..=numbers.below(4) {
         let at = numbers.below(bytes.len());
@@ -143,7 +143,7 @@ fn texts(rounds: u64) {
         harness::ZONE.to_owned(),
         "e5e973e5a6b2a43f48e7dc849e37bfcf\n445536bcd2513298075a5d379663c962\n".to_owned(),
         "*.a_b.fn.test.".to_owned(),
-        // Found: the name was written with an escape in front, which is no name.
+        // A regression: the name was displayed with an escape, which cannot be parsed.
         "-4".to_owned(),
         "2001:db8::/48".to_owned(),
         "[limit]\nexempt = [\"192.0.2.0/24\"]\nburst = \"5s\"\n[tcp]\nrequest = \"4KiB\"\n"

@@ -1,4 +1,4 @@
-//! A gateway that stops leaves the answers, and returns.
+//! A failing gateway leaves the answers, and returns later.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -122,7 +122,7 @@ async fn a_gateway_that_listens_but_is_not_healthy_leaves_alone() {
     fixture
         .answers("hello.fn.test", CLIENT, &["127.0.1.1"])
         .await;
-    // With the last one gone nothing is alive, and everything is served.
+    // After the last one is gone, nothing is alive, and everything is served.
     fine.store(false, Ordering::Relaxed);
     fixture
         .answers("hello.fn.test", CLIENT, &["127.0.1.1", "127.0.1.2"])
@@ -136,7 +136,7 @@ async fn a_gateway_that_listens_but_is_not_healthy_leaves_alone() {
     second.stop().await;
 }
 
-/// A gateway that lives all the while, and says that it takes no calls while it does not.
+/// A gateway that is always alive, and reports that it takes no calls while `refuses` is set.
 async fn refusing(address: [u8; 4], refuses: &Arc<AtomicBool>) -> SocketAddr {
     let listener = TcpListener::bind(SocketAddr::from((address, 0))).await;
     let listener = listener.expect("a socket");
@@ -219,7 +219,7 @@ async fn a_gateway_that_leaves_the_network_is_no_longer_watched() {
     eu.stop().await;
 }
 
-/// What handshakes are made with that show the certificate in the files.
+/// A TLS acceptor with the certificate in these files.
 fn acceptor(certificates: &Certificates) -> TlsAcceptor {
     let chain = CertificateDer::pem_file_iter(certificates.certificate()).expect("read");
     let key = PrivateKeyDer::from_pem_file(certificates.key()).expect("a key");
@@ -231,7 +231,7 @@ fn acceptor(certificates: &Certificates) -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config.expect("they belong together")))
 }
 
-/// A healthy gateway that speaks TLS with what is shown at the time, and nothing without.
+/// A healthy gateway that speaks TLS only, with the current certificate.
 async fn secure_gateway(address: [u8; 4], shown: &Arc<Mutex<TlsAcceptor>>) -> SocketAddr {
     let listener = TcpListener::bind(SocketAddr::from((address, 0)))
         .await
@@ -241,7 +241,7 @@ async fn secure_gateway(address: [u8; 4], shown: &Arc<Mutex<TlsAcceptor>>) -> So
         while let Ok((stream, _)) = listener.accept().await {
             let acceptor = shown.lock().expect("no panic").clone();
             tokio::spawn(async move {
-                // Who only connects, or does not believe the certificate, goes away.
+                // A client that only connects, or rejects the certificate, disconnects.
                 let Ok(mut stream) = acceptor.accept(stream).await else {
                     return;
                 };
@@ -256,7 +256,7 @@ async fn secure_gateway(address: [u8; 4], shown: &Arc<Mutex<TlsAcceptor>>) -> So
     address
 }
 
-/// The settings of the program itself, with the state that is in `dir`.
+/// The settings of the program itself, with the state in `dir`.
 fn over_https(dir: &Path, listen: u16, admin: u16, authority: &Path) -> String {
     format!(
         "data_dir = {:?}\nlisten = [\"127.0.0.1:{listen}\"]\nadmin = \"127.0.0.1:{admin}\"\n\
@@ -274,7 +274,7 @@ async fn over_https_a_certificate_of_another_authority_fails_and_the_log_says_so
     let eu = secure_gateway([127, 0, 1, 1], &shown).await;
     ours.issue("127.0.2.1");
     let us = secure_gateway([127, 0, 2, 1], &Arc::new(Mutex::new(acceptor(&ours)))).await;
-    // The state comes from a first life.
+    // The state was written by an earlier server.
     let first = Fixture::start(|_| {}).await;
     first.publish(desired(&[eu], &[us])).await;
     first.publish(app("hello", 2, &[(CLIENT, "eu-west")])).await;
@@ -300,7 +300,7 @@ async fn over_https_a_certificate_of_another_authority_fails_and_the_log_says_so
         wait::until(what, async || line(process.log())).await
     };
     let line = said("leaves the answers").await;
-    // Both authorities bear one name: it is the signature that tells them apart.
+    // Both authorities have the same name: only the signature distinguishes them.
     assert!(
         line.contains("eu-west") && line.contains("invalid peer certificate: BadSignature"),
         "{line}"
@@ -322,7 +322,7 @@ async fn over_https_a_certificate_of_another_authority_fails_and_the_log_says_so
         }
     })
     .await;
-    // One of the right authority for its address brings it back.
+    // A certificate of the right authority for its address brings it back.
     ours.issue("127.0.1.1");
     *shown.lock().expect("no panic") = acceptor(&ours);
     assert!(said("returns to the answers").await.contains("eu-west"));

@@ -1,8 +1,8 @@
-//! What the server tells about itself, and cookies.
+//! The server's identification, and cookies.
 
 use crate::ways::four_ways;
 
-/// The hexadecimal digits of the cookie in what `dig` printed.
+/// The cookie in hexadecimal, in the output of `dig`.
 fn cookie(text: &str) -> String {
     let line = text
         .lines()
@@ -91,7 +91,7 @@ async fn cookies_are_given_out_and_known_again() {
             again.contains("(good)") && again.contains("ANSWER: 2"),
             "{again}"
         );
-        // A cookie of another server is no error: the answer brings a new one.
+        // A cookie of another server is not an error: the answer contains a new one.
         let strange = way
             .dig(&[
                 "hello.fn.test",
@@ -102,7 +102,7 @@ async fn cookies_are_given_out_and_known_again() {
             strange.contains("(good)") && strange.contains("ANSWER: 2"),
             "{strange}"
         );
-        // Also beside errors of those that can be answered, and without a question at all.
+        // Also with errors that are answered, and without a question.
         assert!(
             way.dig(&["example.org", "+cookie"])
                 .await
@@ -144,7 +144,7 @@ async fn servers_with_one_key_know_each_others_cookies() {
         "e5e973e5a6b2a43f48e7dc849e37bfcf\n445536bcd2513298075a5d379663c962\n",
     )
     .expect("written");
-    // Long answers go only to those whose cookie is valid: 600 bytes are more than ten times the request.
+    // Long answers go only to clients with a valid cookie: 600 bytes are more than ten times the request.
     let strict = |s: &mut fdn_dns::Settings| {
         s.cookie.key_file = Some(file.clone());
         let record = format!(

@@ -1,4 +1,4 @@
-//! Keys of a zone in files, and a zone of many kinds of records.
+//! A zone's keys in files, and a zone with many kinds of records.
 
 use std::path::{Path, PathBuf};
 
@@ -41,7 +41,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Keys that were made so many hours ago, and of which the DS record was seen so many hours ago; the oldest first.
+    /// Keys that were created this many hours ago, and whose DS record was seen this many hours ago; oldest first.
     pub(crate) fn new(keys: &[(u64, Option<u64>)]) -> Self {
         let keys_dir = Self {
             dir: tempfile::tempdir().expect("folder"),
@@ -90,7 +90,7 @@ impl Keys {
             .ds(&zone())
     }
 
-    /// A file with the DS record of a key, as `delv` trusts it.
+    /// A file with the DS record of a key, as a trust anchor for `delv`.
     pub(crate) fn anchor(&self, index: usize) -> PathBuf {
         anchor(self.dir.path(), &self.ds(index))
     }
@@ -105,7 +105,7 @@ impl Keys {
     }
 }
 
-/// Writes a DS record in the form that `delv` reads.
+/// Writes a DS record in the format that `delv` reads.
 fn anchor(dir: &Path, ds: &str) -> PathBuf {
     let fields: Vec<&str> = ds.split(' ').collect();
     let [owner, "IN", "DS", tag, algorithm, digest_type, digest] = fields[..] else {

@@ -1,4 +1,4 @@
-//! The DNS server over real sockets, asked by an independent client (`dig`) and by hand-made messages.
+//! The DNS server over real sockets, queried with an independent client (`dig`) and with hand-made messages.
 
 mod certificates;
 mod common;

@@ -120,7 +120,7 @@ fn keys_are_made_shown_and_rolled_over() {
         "the parent is not asked for a key that not everybody knows"
     );
     assert!(printed(&["prune"]).starts_with("0 keys"));
-    // Another master key in front: the keys are sealed under it, and open without the old one.
+    // With another master key in first place, the keys are resealed under it, and open without the old one.
     let old = std::fs::read_to_string(&master).expect("the master key");
     let fresh = "5a".repeat(32);
     std::fs::write(&master, format!("{fresh}\n{old}")).expect("written");
@@ -156,7 +156,7 @@ async fn the_questions_that_are_asked_for_are_logged_without_addresses() {
     .await;
     let server = SocketAddr::from(([127, 0, 0, 1], listen));
     let subnet = "+subnet=198.51.100.77/32";
-    // One by each way: what is plain, and what is not.
+    // One on each path: a plain query and another one.
     for more in ["+notcp", "+tcp"] {
         dig(server, &["hello.fn.test", "+nocookie", subnet, more]).await;
     }
@@ -227,7 +227,7 @@ async fn the_health_check_asks_the_process_that_runs() {
     process.stop(Duration::from_secs(30)).expect("stopped");
 }
 
-/// The lines of a status file (proc_pid_status(5)) about what its thread may do; none of a thread that has ended.
+/// The lines of a status file (proc_pid_status(5)) about the privileges of a thread; `None` if the thread has ended.
 fn rights(status: &Path) -> Option<Vec<(String, u64)>> {
     let text = std::fs::read_to_string(status).ok()?;
     let lines = text.lines().filter_map(|line| line.split_once(":\t"));
@@ -258,7 +258,7 @@ async fn once_it_listens_no_thread_has_capabilities() {
             .map_err(|e| format!("{e}\n{}", process.log()))
     })
     .await;
-    // Served by the threads of the runtime: they are there.
+    // The answer comes from the runtime's threads, so they exist.
     assert_eq!(get(admin, "/healthz").await.0, 200);
     let ours = rights(Path::new("/proc/self/status")).expect("this process");
     let of = |all: &[(String, u64)], key: &str| {
@@ -275,7 +275,7 @@ async fn once_it_listens_no_thread_has_capabilities() {
             assert_eq!(of(thread, key), 0, "{key} of {threads:?}");
         }
         assert_eq!(of(thread, "NoNewPrivs"), 1, "{threads:?}");
-        // Nobody else may empty the bounding set.
+        // Only with this capability can the bounding set be emptied.
         if of(&ours, "CapEff") & SETPCAP != 0 {
             assert_eq!(of(thread, "CapBnd"), 0, "{threads:?}");
         }
@@ -289,7 +289,7 @@ async fn once_it_listens_no_thread_has_capabilities() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_and_started_again_with_everybody_away_it_answers_from_disk() {
-    // The first life writes the disk; by whom it was told does not matter here.
+    // The first server writes the state; where it came from does not matter here.
     let Fixture { dns, dir, .. } = Fixture::with_hello(|_| {}).await;
     dns.stop().await;
     let (listen, admin) = (ports::local(), ports::local());

@@ -1,4 +1,4 @@
-//! What goes over the wire, as `dig` and hand-made messages see it.
+//! The wire protocol, as seen by `dig` and with hand-made messages.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -14,7 +14,7 @@ use crate::common::{Fixture, app, dig};
 #[tokio::test(flavor = "multi_thread")]
 async fn three_subnets_get_three_regions() {
     let fixture = Fixture::with_hello(|_| {}).await;
-    // Clients about whom nothing is known are sent where those of the third are: its answer holds for most of the addresses.
+    // Unknown clients get the same answer as those of the third subnet: it is valid for most addresses.
     for (subnet, third, scope) in [
         ("192.0.2.0/24", 1, 24),
         ("198.51.100.0/24", 2, 24),
@@ -42,7 +42,7 @@ async fn three_subnets_get_three_regions() {
             "{full}"
         );
     }
-    // A binding moves clients of its prefix, and only them.
+    // A binding affects the clients of its prefix, and only them.
     fixture
         .publish(app("hello", 3, &[("192.0.2.128/25", "ap-south")]))
         .await;
@@ -189,7 +189,7 @@ async fn malformed_subnets_are_refused_with_question_and_opt() {
             "{subnet:?}"
         );
     }
-    // Neither of these gets an answer, so the next one that does is the answer to the last.
+    // Neither of these gets an answer, so the next answer belongs to the last one.
     let socket = UdpSocket::bind("127.0.0.1:0").expect("socket");
     let mut response = request(&[0, 1, 24, 0, 203, 0, 113]);
     response[2] |= 0x80;
@@ -233,7 +233,7 @@ async fn it_listens_on_ipv6_too() {
     fixture.dns.stop().await;
 }
 
-/// Asks so often at each address at once, and sees that all answers come from the address that was asked.
+/// Sends this many concurrent queries to each address, and checks that all answers come from the address that was asked.
 fn asked_at_once(servers: &[SocketAddr], times: u16) {
     let sockets: Vec<UdpSocket> = servers
         .iter()
@@ -244,7 +244,7 @@ fn asked_at_once(servers: &[SocketAddr], times: u16) {
                 "[::1]:0"
             };
             let socket = UdpSocket::bind(own).expect("socket");
-            // What comes from another address than the one it is connected to never reaches it.
+            // A connected socket does not receive answers from other addresses.
             socket.connect(server).expect("connected");
             let patience = Some(wait::PATIENCE);
             socket.set_read_timeout(patience).expect("time-out");
@@ -293,7 +293,7 @@ async fn on_all_addresses_it_answers_from_the_one_that_was_asked() {
             assert_eq!(dig(server, &asked).await.trim(), "127.0.0.2");
         }
     }
-    // Many at once, so that batches hold questions to several addresses.
+    // Many at once, so that batches contain queries to several addresses.
     let at = |last: u8| SocketAddr::from(([127, 0, 0, last], port));
     asked_at_once(&[at(1), at(2), at(77)], 60);
     fixture.dns.stop().await;
@@ -307,7 +307,7 @@ async fn on_all_addresses_it_answers_from_the_one_that_was_asked() {
     let asked = ["ns1.fn.test", "A", "+short", "+notcp"];
     assert_eq!(dig(server, &asked).await.trim(), "127.0.0.2");
     asked_at_once(&[server], 60);
-    // Sockets of IPv6 take no IPv4.
+    // IPv6 sockets do not accept IPv4.
     assert!(matches!(fixture.dns.address().ip(), IpAddr::V6(_)));
     fixture.dns.stop().await;
 }

@@ -39,7 +39,7 @@ fn with_records(settings: &mut Settings) {
     settings.zone = toml::from_str(&text).expect("settings of a zone");
 }
 
-/// What `dig +short` prints, in order of the alphabet.
+/// The output of `dig +short`, sorted.
 async fn short(way: &Way, name: &str, kind: &str) -> Vec<String> {
     let text = way.dig(&[name, kind, "+short"]).await;
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -60,7 +60,7 @@ async fn text_authorities_services_and_addresses() {
             full.contains("_acme-challenge.hello.fn.test. 60 IN\tTXT"),
             "{full}"
         );
-        // The app above it is still there.
+        // The app above the record still exists.
         assert_eq!(short(way, "hello.fn.test", "A").await.len(), 2);
         // 300 bytes are two character strings of one value.
         let digits = "0123456789".repeat(30);
@@ -85,7 +85,7 @@ async fn text_authorities_services_and_addresses() {
         );
         assert_eq!(short(way, "long.fn.test", "A").await, ["192.0.2.80"]);
         assert_eq!(short(way, "long.fn.test", "AAAA").await, ["2001:db8::80"]);
-        // Every app has the service record, for as long as its addresses may be cached.
+        // Every app has the service record, with the TTL of its addresses.
         let service = way.dig(&["hello.fn.test", "HTTPS"]).await;
         assert!(
             service.contains("hello.fn.test.\t\t20\tIN\tHTTPS\t1 . alpn=\"h2,http/1.1\" port=8443"),
@@ -121,7 +121,7 @@ async fn wildcards_and_empty_non_terminals() {
             ["\"exact\""]
         );
         for (name, code) in [
-            // It exists because of what is below it: no wildcard stands for it.
+            // An empty non-terminal exists, so no wildcard covers it.
             ("branch.wild.fn.test", "NOERROR"),
             ("wild.fn.test", "NOERROR"),
             // Its closest encloser is `branch`, which has no wildcard.
@@ -135,7 +135,7 @@ async fn wildcards_and_empty_non_terminals() {
                 "{text}"
             );
         }
-        // The wildcard is there, the type is not.
+        // The wildcard exists, but not with this type.
         let other = way.dig(&["x.wild.fn.test", "CAA"]).await;
         assert!(
             other.contains("NOERROR") && other.contains("ANSWER: 0, AUTHORITY: 1"),

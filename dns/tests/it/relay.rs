@@ -1,4 +1,4 @@
-//! Somebody on the way to a server, who passes everything on and may change answers.
+//! A man in the middle, who relays all messages and may change answers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
 
-/// What is looked for in answers, and what it becomes.
+/// Bytes to be replaced in answers, and their replacements.
 type Changes = Vec<(&'static [u8], &'static [u8])>;
 
-/// A relay over UDP and TCP at one address. It ends when it is dropped.
+/// A relay over UDP and TCP at one address. It stops on drop.
 pub(crate) struct Relay {
     pub(crate) address: SocketAddr,
     changed: Arc<AtomicU64>,
@@ -52,7 +52,7 @@ impl Relay {
         }
     }
 
-    /// How many answers were changed.
+    /// The number of changed answers.
     pub(crate) fn changed(&self) -> u64 {
         self.changed.load(Ordering::Relaxed)
     }
@@ -112,7 +112,7 @@ async fn streams(
     }
 }
 
-/// A message with its length.
+/// A message with its length prefix.
 async fn message(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let len = stream.read_u16().await?;
     let mut message = len.to_be_bytes().to_vec();

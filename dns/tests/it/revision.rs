@@ -1,4 +1,4 @@
-//! The revision of an answer, as `dig` and `kdig` read it.
+//! The revision of an answer, as read by `dig` and `kdig`.
 
 use fdn_core::api::edns::REVISION;
 use fdn_dns::Settings;
@@ -9,12 +9,12 @@ use crate::encrypted::Encrypted;
 use crate::keys::Keys;
 use crate::ways::four_ways;
 
-/// All bytes differ, so their order shows.
+/// All bytes differ, so that their order is tested.
 const AT: u64 = 0x0102_0304_0506_0708;
-/// 32 bytes.
+/// 32 bytes in base64.
 const SECRET: &str = "c2VjcmV0IG9mIDMyIG9jdGV0cywgc3VyZWx5LCB5ZXM=";
 
-/// The revision in what `dig` printed.
+/// The revision in the output of `dig`.
 fn revision(text: &str) -> Option<u64> {
     let begin = format!("; OPT={REVISION}: ");
     let line = text.lines().find_map(|line| line.strip_prefix(&begin))?;
@@ -22,7 +22,7 @@ fn revision(text: &str) -> Option<u64> {
     Some(u64::from_str_radix(&digits, 16).unwrap_or_else(|e| panic!("{e}: {line}")))
 }
 
-/// Tells of `hello` at [`AT`], bound for one network.
+/// Publishes `hello` at [`AT`], bound for one network.
 async fn bound(fixture: &Fixture) {
     let client = "192.0.2.0/24";
     fixture
@@ -43,7 +43,7 @@ async fn names_of_apps_are_answered_with_it_on_request() {
     let option = option();
     for way in &ways {
         for (question, expected) in [
-            // Bound, given the nearest cluster, and without an address of the kind.
+            // Bound, sent to the nearest cluster, and without an address of the type.
             (&["hello.fn.test", "+subnet=192.0.2.0/24"][..], Some(AT)),
             (&["hello.fn.test", "+subnet=198.51.100.0/24"], Some(AT)),
             (&["HELLO.fn.test", "AAAA"], Some(AT)),
@@ -56,7 +56,7 @@ async fn names_of_apps_are_answered_with_it_on_request() {
             assert_eq!(revision(&text), expected, "{way:?} {question:?}: {text}");
             let unasked = way.dig(question).await;
             assert!(!unasked.contains("OPT="), "{unasked}");
-            // With bytes in it the option is somebody else's.
+            // With data, the option is somebody else's.
             let strange = format!("{option}:00");
             let text = way.dig(&[question, &[strange.as_str()]].concat()).await;
             assert!(
@@ -121,7 +121,7 @@ async fn it_stands_beside_all_other_options_and_signatures() {
             text.contains("hmac-sha256.") && !text.contains("verify"),
             "{text}"
         );
-        // A proof that there is nothing of the type follows from the app too.
+        // A proof that the type does not exist depends on the app too.
         let text = way.dig(&["hello.fn.test", "MX", "+dnssec", &option]).await;
         assert!(text.contains("NSEC"), "{text}");
         assert_eq!(revision(&text), Some(AT), "{text}");

@@ -1,4 +1,4 @@
-//! The rules of the protocol, each asked over UDP and TCP, IPv4 and IPv6. `docs/dns.md` lists them with their sources.
+//! The rules of the protocol, each checked over UDP and TCP, IPv4 and IPv6. `docs/dns.md` lists them with their sources.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use fdn_core::message::{Message, NetworkDesired};
 use crate::common::{app, cluster, network};
 use crate::ways::{HELLO_A, OPT, four_ways, head, request};
 
-/// What `dig` prints for the codes of errors (it asks on until it has an answer to print).
+/// Asserts that the output of `dig` contains these parts.
 fn has(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
@@ -44,7 +44,7 @@ async fn edns_versions_sizes_flags_and_options() {
                 ],
             );
         }
-        // Unknown options and flags are ignored and do not come back; DO does (RFC 3225).
+        // Unknown options and flags are ignored and not returned; DO is (RFC 3225).
         let unknown = way
             .dig(&[
                 "hello.fn.test",
@@ -59,7 +59,7 @@ async fn edns_versions_sizes_flags_and_options() {
             &way.dig(&["hello.fn.test", "+dnssec"]).await,
             &["flags: do; udp: 1232"],
         );
-        // A length beyond the record's end.
+        // The option's length exceeds the record.
         let broken = [&OPT[..9], &[0, 5], &[0xfd, 0xe9, 0, 9, 1]].concat();
         let answer = way
             .exchange(&request([1, 0, 0, 1], &[HELLO_A, &broken]))
@@ -131,7 +131,7 @@ async fn client_subnets_are_exact_or_refused() {
             ("+subnet=::/0", "CLIENT-SUBNET: ::/0/0"),
             ("+subnet=0", "CLIENT-SUBNET: 0.0.0.0/0/0"),
             ("+ednsopt=8:00000000", "CLIENT-SUBNET: 0/0/0"),
-            // IPv4 clients written as IPv6 ones: what is bound for them, with the scope behind the bits that they all share.
+            // IPv4 clients written as IPv6 ones: they get what is bound for them, and the scope includes the mapped prefix.
             (
                 "+subnet=::ffff:203.0.113.7/128",
                 "CLIENT-SUBNET: ::ffff:203.0.113.7/128/120",
@@ -170,7 +170,7 @@ async fn client_subnets_are_exact_or_refused() {
             has_not(&text, &["CLIENT-SUBNET"]);
             assert!(text.contains(";hello.fn.test."), "{why}: {text}");
         }
-        // Without the option the resolver stands for its clients, and no option comes back.
+        // Without the option the resolver's address represents its clients, and no option is returned.
         let own = way.dig(&["hello.fn.test"]).await;
         let third = if way.server.is_ipv4() {
             "127.0.3."
@@ -179,7 +179,7 @@ async fn client_subnets_are_exact_or_refused() {
         };
         has(&own, &[third]);
         has_not(&own, &["CLIENT-SUBNET"]);
-        // What is the same for everybody says so.
+        // Answers that are the same for all clients have scope 0.
         has(
             &way.dig(&["fn.test", "SOA", "+subnet=203.0.113.0/24"]).await,
             &["CLIENT-SUBNET: 203.0.113.0/24/0"],
@@ -192,7 +192,7 @@ async fn client_subnets_are_exact_or_refused() {
     fixture.dns.stop().await;
 }
 
-/// A cluster with so many gateways, and `hello` bound to it.
+/// Publishes a cluster with this many gateways, and binds `hello` to it.
 async fn crowd(fixture: &crate::common::Fixture, gateways: u8) {
     let all: Vec<SocketAddr> = (1..=gateways)
         .map(|last| SocketAddr::from(([127, 0, 9, last], 8080)))
@@ -253,7 +253,7 @@ async fn what_does_not_fit_is_truncated_and_whole_over_tcp() {
                 );
             }
         }
-        // `dig` comes back over TCP by itself.
+        // `dig` retries over TCP by itself.
         has(&way.dig(&["hello.fn.test"]).await, &["ANSWER: 100"]);
     }
     fixture.dns.stop().await;
@@ -278,7 +278,7 @@ async fn names_come_back_as_spelled_and_compressed() {
             &["NXDOMAIN", "Fn.TesT.\t\t30\tIN\tSOA"],
         );
         let answer = way.exchange(&request([1, 0, 0, 0], &[HELLO_A])).await;
-        // Both owner names are pointers to the question's (RFC 1035, section 4.1.4).
+        // Both owner names are pointers to the question's name (RFC 1035, section 4.1.4).
         let records = &answer[12 + HELLO_A.len()..];
         assert_eq!(records.len(), 2 * 16);
         assert!(records.chunks(16).all(|record| record[..2] == [0xc0, 12]));
@@ -361,7 +361,7 @@ async fn what_is_not_done_is_said() {
                 &["NOERROR", "ANSWER: 0, AUTHORITY: 1", "IN\tSOA"],
             );
         }
-        // A transfer: type 252 and 251 (RFC 5936, section 2.2.1).
+        // Zone transfers: types 252 and 251 (RFC 5936, section 2.2.1).
         for kind in [252, 251] {
             let question = [b"\x02fn\x04test\x00\x00".as_slice(), &[kind], b"\x00\x01"].concat();
             let answer = way.exchange(&request([1, 0, 0, 0], &[&question])).await;
@@ -378,7 +378,7 @@ async fn what_is_not_done_is_said() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_question_each() {
     let (fixture, ways) = four_ways(|_| {}).await;
-    // The second is of the same name, by a pointer, and asks for AAAA.
+    // The second question is for AAAA of the same name, by a pointer.
     let second = b"\xc0\x0c\x00\x1c\x00\x01".as_slice();
     for way in &ways {
         let two = way
@@ -421,7 +421,7 @@ async fn negative_answers_carry_the_soa() {
             &way.dig(&["below.nobody.fn.test"]).await,
             &["status: NXDOMAIN", soa],
         );
-        // No gateway has an IPv6 address: the name is there, the type is not.
+        // No gateway has an IPv6 address: the name exists, but not the type.
         has(
             &way.dig(&["hello.fn.test", "AAAA"]).await,
             &[
@@ -431,7 +431,7 @@ async fn negative_answers_carry_the_soa() {
                 soa,
             ],
         );
-        // Nothing below an app exists (RFC 8020).
+        // No name below an app exists (RFC 8020).
         has(
             &way.dig(&["www.hello.fn.test"]).await,
             &["status: NXDOMAIN", soa],

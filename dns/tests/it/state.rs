@@ -1,4 +1,4 @@
-//! Where the answers come from: the centre, the disk, and what is told back.
+//! Where the answers come from: the centre and the disk; and what is reported back.
 
 use fdn_core::message::{BindingsDesired, Message};
 use fdn_core::{AppName, Revision};
@@ -21,7 +21,7 @@ async fn older_and_doubled_messages_are_harmless() {
         .publish(app("hello", 8, &[(CLIENT, "ap-south")]))
         .await;
     fixture.publish(app("marker", 10, &[])).await;
-    // The feed is in order: once the last message is answered, all before it have been seen.
+    // The feed is ordered: once the last message is answered, all earlier ones have been handled.
     fixture.answers("marker.fn.test", CLIENT, &EU).await;
     assert_eq!(fixture.addresses("hello.fn.test", CLIENT).await, US);
     let (_, metrics) = fixture.admin("/metrics").await;
@@ -97,7 +97,7 @@ async fn answers_are_counted_by_app() {
     fixture.publish(app("second", 3, &[])).await;
     fixture.answers("second.fn.test", CLIENT, &EU).await;
     let before = [count("hello").await, count("other").await];
-    // By both paths, over both transports, and what asks for no answer of an app.
+    // On both paths, over both transports, and queries without an answer for an app.
     for (name, more) in [
         ("hello.fn.test", "+nocookie"),
         ("hello.fn.test", "+tcp"),
@@ -110,7 +110,7 @@ async fn answers_are_counted_by_app() {
     }
     let after = [count("hello").await, count("other").await];
     assert_eq!(after, [before[0] + 3, before[1] + 2]);
-    // An app that leaves takes its series along, and the next that changes has room for one.
+    // A deleted app's series is removed, and the next app that changes can have one.
     let gone = BindingsDesired {
         app: "hello".parse().expect("app"),
         revision: Revision(5),
@@ -137,12 +137,12 @@ async fn a_restart_without_anybody_answers_from_disk_at_once() {
     let Fixture { dns, dir, .. } = fixture;
     dns.stop().await;
 
-    // A centre that knows nothing.
+    // A centre without data.
     let again = settings(dir.path());
     let fixture = Fixture::on(dir, again).await;
     assert_eq!(fixture.addresses("hello.fn.test", CLIENT).await, US);
     assert_eq!(fixture.admin("/readyz").await.0, 200);
-    // It still knows which messages are old.
+    // It still knows which messages are outdated.
     fixture
         .publish(app("hello", 4, &[(CLIENT, "ap-south")]))
         .await;

@@ -1,4 +1,4 @@
-//! A cluster dies under load with everybody away, and clusters with too much load.
+//! A cluster dies under load with all controllers away; and clusters are overloaded.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::common::{Fixture, app, cluster, network, settings};
 
 const CLIENT: &str = "192.0.2.0/24";
 
-/// A gateway that counts its checks, tells a load, and can be told to fail or to say nothing.
+/// A gateway that counts its checks, reports a load, and can be told to fail or to be silent.
 struct Gateway {
     address: SocketAddr,
     checks: Arc<AtomicU64>,
@@ -43,14 +43,14 @@ impl Gateway {
         let seen = (Arc::clone(&checks), Arc::clone(&fine), Arc::clone(&load));
         let says_nothing = Arc::clone(&silent);
         let task = tokio::spawn(async move {
-            // They end with this task.
+            // The connections end with this task.
             let mut connections = JoinSet::new();
             while let Ok((mut stream, _)) = listener.accept().await {
                 while connections.try_join_next().is_some() {}
                 let (seen, says_nothing) = (seen.clone(), Arc::clone(&says_nothing));
                 connections.spawn(async move {
                     let mut buffer = [0; 1024];
-                    // Connections are kept, as gateways keep them.
+                    // Connections are kept open, as gateways do.
                     while let Ok(n) = stream.read(&mut buffer).await {
                         if n == 0 {
                             break;
@@ -58,7 +58,7 @@ impl Gateway {
                         if says_nothing.load(Ordering::SeqCst) {
                             continue;
                         }
-                        // The state is read before the check is counted: a check that was counted saw it or a later one.
+                        // The state is read before the check is counted: a counted check saw that state or a later one.
                         let status = if seen.1.load(Ordering::SeqCst) {
                             200
                         } else {
@@ -143,12 +143,12 @@ impl Load {
         let len = self.socket.recv(&mut buffer).await.expect("an answer");
         assert_eq!(&buffer[..2], &query[..2], "an answer to another query");
         assert_eq!(buffer[7], 1, "one address");
-        // Behind the address stand the OPT record and the client subnet, 22 bytes.
+        // The address is followed by the OPT record with the client subnet, 22 bytes.
         buffer[len - 22 - 2]
     }
 }
 
-/// A server that knows `hello` and these gateways from its disk alone: in its second life there is no
+/// A server that knows `hello` and these gateways only from its disk: after its restart there is no
 /// controller.
 async fn orphan(gateways: [SocketAddr; 2], change: impl Fn(&mut Settings)) -> Fixture {
     let first = Fixture::start(&change).await;
@@ -164,14 +164,14 @@ async fn orphan(gateways: [SocketAddr; 2], change: impl Fn(&mut Settings)) -> Fi
     fixture
 }
 
-/// The server's own word on a gateway.
+/// The server's own metric about a gateway.
 async fn up(fixture: &Fixture, gateway: SocketAddr) -> bool {
     let (_, metrics) = fixture.admin("/metrics").await;
     metrics.contains(&format!("gateway=\"{gateway}\"}} 1"))
 }
 
-/// The clock of this test are the checks that the dying gateway sees, so that it says the same however slow the machine is: the
-/// server makes one every 30 ms, and the dead cluster must be out of the answers when the third that failed has been dealt with.
+/// The clock of this test is the number of checks that the dying gateway sees, so that the result does not depend on the speed of the
+/// machine: the server makes a check every 30 ms, and the dead cluster must have left the answers when the third failed one has been handled.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_dies_under_load_with_everybody_away_is_named_no_more() {
     let (eu, us) = (
@@ -182,14 +182,14 @@ async fn a_cluster_that_dies_under_load_with_everybody_away_is_named_no_more() {
     let mut load = Load::new(fixture.dns.address()).await;
 
     eu.fine.store(false, Ordering::SeqCst);
-    // From now on every check that is counted fails; one may be under way.
+    // From now on every counted check fails; one may be in progress.
     let dead_since = eu.checks.load(Ordering::SeqCst);
     let mut named = BTreeMap::new();
     loop {
         let checks = eu.checks.load(Ordering::SeqCst) - dead_since;
         let answer = load.ask().await;
         *named.entry((answer, checks)).or_insert(0) += 1;
-        // Six failures on: long enough to see what it does, whatever the pace.
+        // Six failures later: long enough to see the effect, whatever the pace.
         if checks >= 6 {
             break;
         }
@@ -198,8 +198,8 @@ async fn a_cluster_that_dies_under_load_with_everybody_away_is_named_no_more() {
         named.keys().any(|(answer, _)| *answer == 2),
         "nobody was sent to the living: {named:?}"
     );
-    // The third failure takes it out. It is dealt with before the server begins the fourth check, and one check may have been under
-    // way when the cluster died: a query sent after five had been counted finds it gone.
+    // The third failure removes it. That is handled before the server begins the fourth check, and one check may have been in
+    // progress when the cluster died: a query that is sent after five counted checks must not name it.
     let late: Vec<_> = named
         .iter()
         .filter(|((answer, checks), _)| *answer == 1 && *checks >= 5)
@@ -207,7 +207,7 @@ async fn a_cluster_that_dies_under_load_with_everybody_away_is_named_no_more() {
     assert!(late.is_empty(), "the dead cluster was named: {named:?}");
     assert!(!up(&fixture, eu.address).await && up(&fixture, us.address).await);
 
-    // It comes back, and the answers turn once.
+    // It returns, and the answers change exactly once.
     let before = eu.checks.load(Ordering::SeqCst);
     eu.fine.store(true, Ordering::SeqCst);
     let (mut turns, mut last) = (0, 2);
@@ -248,7 +248,7 @@ async fn a_cluster_with_too_much_load_gives_clients_away_and_takes_them_back() {
         .admin("/lookup?name=hello.fn.test&client=192.0.2.0/24")
         .await;
     assert!(told.contains("\"reason\":\"shed\""), "{told}");
-    // With both above their capacity everybody stays at home.
+    // If both are above their capacity, all clients stay.
     us.load.store(3, Ordering::SeqCst);
     fixture
         .answers("hello.fn.test", CLIENT, &["127.0.1.1"])
@@ -273,7 +273,7 @@ async fn a_cluster_with_too_much_load_gives_clients_away_and_takes_them_back() {
     fixture.dns.stop().await;
 }
 
-/// With the health settings that are shipped, on the wall clock.
+/// With the default health settings, in real time.
 mod soak {
     #![allow(
         clippy::print_stderr,
@@ -286,19 +286,19 @@ mod soak {
 
     use super::*;
 
-    /// How much later than promised the last answer may be that names what is dead.
+    /// The tolerated delay beyond the promised time for the last answer that names a dead gateway.
     const LATE: Duration = Duration::from_millis(100);
-    /// How long answers are watched when they should not change any more.
+    /// How long answers are observed when they should not change any more.
     const WATCHED: Duration = Duration::from_secs(5);
 
-    /// How a gateway dies.
+    /// The way a gateway dies.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Death {
         /// It answers 503.
         Sick,
-        /// Nobody listens at its port.
+        /// Its port is closed.
         Closed,
-        /// Connections are taken, and no answer comes.
+        /// Connections are accepted, but there is no answer.
         Silent,
     }
 
@@ -307,14 +307,14 @@ mod soak {
         settings.shed = ShedSettings::default();
     }
 
-    /// What answers said since a point in time: when the last came that named each cluster, and how often it was another one than before.
+    /// The answers since a point in time: when the last one named each cluster, and how often the answer changed.
     struct Seen {
         last: [Option<Duration>; 3],
         turns: usize,
         queries: u64,
     }
 
-    /// Asks until the answers are others than `before`, and for some time more.
+    /// Queries until the answers differ from `before`, and for some time after that.
     async fn ask(load: &mut Load, began: Instant, mut before: u8) -> Seen {
         let mut seen = Seen {
             last: [None; 3],
@@ -337,7 +337,7 @@ mod soak {
         seen
     }
 
-    /// One death and the return from it: how long after the death the last answer named it.
+    /// One death and the return from it. Returns how long after the death the last answer named the gateway.
     async fn dies(how: Death) -> Duration {
         let (eu, us) = (
             Gateway::start([127, 0, 1, 1]).await,
@@ -345,7 +345,7 @@ mod soak {
         );
         let fixture = orphan([eu.address, us.address], shipped).await;
         let mut load = Load::new(fixture.dns.address()).await;
-        // It is healthy as far as the server knows, and checks are under way.
+        // The server considers it healthy, and checks are being made.
         let before = eu.checks.load(Ordering::SeqCst);
         while eu.checks.load(Ordering::SeqCst) < before + 2 {
             assert_eq!(load.ask().await, 1);
@@ -394,7 +394,7 @@ mod soak {
         named
     }
 
-    /// What is promised (`Pace::leaves_within`), and where a check fails at once what is asked for.
+    /// The promised time is `Pace::leaves_within`, or less if a check fails immediately.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_cluster_that_dies_in_any_way_is_named_no_longer_than_promised() {
         let health = HealthSettings::default();

@@ -1,4 +1,4 @@
-//! TCP connections: pipelined, bounded in number and in time.
+//! TCP connections: pipelined, with limits on number and time.
 
 use fdn_core::DurationMs;
 use fdn_testkit::wait;
@@ -37,7 +37,7 @@ async fn many_queries_share_a_connection_in_order() {
         .await
         .expect("connected");
     let all: Vec<u8> = (0..100).flat_map(framed).collect();
-    // Messages arrive in pieces that do not fall on their borders.
+    // The messages arrive in pieces that are not aligned with them.
     for piece in all.chunks(37) {
         stream.write_all(piece).await.expect("sent");
     }
@@ -52,7 +52,7 @@ async fn many_queries_share_a_connection_in_order() {
 async fn half_a_message_does_not_hold_a_connection() {
     let fixture = Fixture::with_hello(|s| s.tcp.idle = DurationMs::from_millis(300)).await;
     let message = framed(1);
-    // A machine that is busy for longer than that loses the connection before it has asked, too.
+    // If the machine is busy for longer than that, the connection is closed before the query is sent.
     let mut stream = wait::until("a first answer", async || {
         let mut stream = TcpStream::connect(fixture.dns.address()).await?;
         stream.write_all(&message).await?;
@@ -62,7 +62,7 @@ async fn half_a_message_does_not_hold_a_connection() {
     })
     .await;
     drop(stream.write_all(&message[..10]).await);
-    // Bytes that trickle in do not lengthen the time for the whole.
+    // Bytes that arrive slowly do not extend the time for the whole message.
     let (mut reader, mut writer) = stream.into_split();
     let trickle = tokio::spawn(async move {
         for byte in &message[10..] {
@@ -73,7 +73,7 @@ async fn half_a_message_does_not_hold_a_connection() {
         }
     });
     let mut rest = Vec::new();
-    // The end may be a reset, because bytes that nobody read were under way.
+    // The connection may be reset, because unread data was in flight.
     drop(reader.read_to_end(&mut rest).await);
     assert!(rest.is_empty(), "closed without an answer");
     trickle.abort();

@@ -1,4 +1,4 @@
-//! Text records that were set through the controller: told by messages and snapshots, answered, kept, and ended.
+//! Text records set through the controller: received by messages and snapshots, answered, stored, and expired.
 
 use fdn_core::Revision;
 use fdn_core::feed::Frame;
@@ -40,7 +40,7 @@ pub(crate) fn told(name: &str, revision: u64, values: &[&str]) -> Message {
     Message::TxtDesired(desired(name, revision, values, None))
 }
 
-/// What `dig +short` prints, in order of the alphabet.
+/// The output of `dig +short`, sorted.
 fn sorted(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     lines.sort();
@@ -81,7 +81,7 @@ async fn they_are_answered_beside_all_else() {
     fixture
         .publish(told("_a.between.fn.test", 12, &["deep"]))
         .await;
-    // The name of an app is the app's.
+    // The name of an app belongs to the app.
     fixture.publish(told("hello.fn.test", 13, &["no"])).await;
     fixture.publish(told("last.fn.test", 14, &["last"])).await;
     values(&fixture, "last.fn.test", &["last"]).await;
@@ -95,7 +95,7 @@ async fn they_are_answered_beside_all_else() {
         assert!(full.contains("CLIENT-SUBNET: 192.0.2.0/24/0"), "{full}");
         assert_eq!(short(way, "hello.fn.test", "A").await.len(), 2);
         assert!(short(way, "hello.fn.test", "TXT").await.is_empty());
-        // The operator's own values and time to live count, each value once.
+        // The operator's own values and TTL take precedence, each value once.
         assert_eq!(
             short(way, "both.fn.test", "TXT").await,
             ["\"api\"", "\"own\""]
@@ -106,7 +106,7 @@ async fn they_are_answered_beside_all_else() {
             short(way, "both.fn.test", "CAA").await,
             ["0 issue \"ca.example.org\""]
         );
-        // Names that exist, be it because of those below them, are not made of the wildcard.
+        // Names that exist, even as empty non-terminals, are not covered by the wildcard.
         for name in [NAME, "between.fn.test", "_a.between.fn.test"] {
             let other = way.dig(&[name, "MX"]).await;
             assert!(
@@ -124,7 +124,7 @@ async fn they_are_answered_beside_all_else() {
             ["\"from a wildcard\""]
         );
     }
-    // A removal, and a message from before it.
+    // A removal, and an older message.
     fixture.publish(told(NAME, 16, &[])).await;
     fixture.publish(told(NAME, 15, &["late"])).await;
     fixture.publish(told("last.fn.test", 17, &["seen"])).await;
@@ -150,7 +150,7 @@ async fn they_survive_a_restart_without_anybody_and_end_in_time() {
         fixture.dig(&[NAME, "TXT", "+short"]).await.trim(),
         "\"stays\""
     );
-    // Nobody tells it, and the time is over all the same.
+    // Without any message, it still expires.
     wait::until("the other to end", async || {
         let text = fixture.dig(&["_b.hello.fn.test", "TXT"]).await;
         if text.contains("NXDOMAIN") {
@@ -160,7 +160,7 @@ async fn they_survive_a_restart_without_anybody_and_end_in_time() {
         }
     })
     .await;
-    // It still knows which messages are old.
+    // It still knows which messages are outdated.
     fixture.publish(told(NAME, 9, &["old"])).await;
     fixture.publish(told("marker.fn.test", 12, &["seen"])).await;
     values(&fixture, "marker.fn.test", &["seen"]).await;
@@ -179,7 +179,7 @@ async fn snapshots_repair_what_was_missed() {
     let snapshot = || Told::Snapshot(Revision(20), frames.clone());
     fixture.centre.tell(snapshot()).await;
     values(&fixture, NAME, &["one", "two"]).await;
-    // What is newer than the snapshot stays, also if that comes again.
+    // Records newer than the snapshot stay, also if the snapshot is repeated.
     fixture
         .publish(told("_b.hello.fn.test", 21, &["new"]))
         .await;

@@ -1,4 +1,4 @@
-//! The zone's fixed part for who has a key: asked by `dig`, and kept by a secondary (`nsd`).
+//! Transfers of the zone's fixed part to clients with a key: queried with `dig`, and by a secondary (`nsd`).
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -33,7 +33,7 @@ name = "*.wild.fn.test"
 ttl = "60s"
 txt = ["from a wildcard"]
 "#;
-/// What the transfer holds, but for the SOA record at both ends.
+/// The content of the transfer, without the SOA record at both ends.
 const RECORDS: [&str; 11] = [
     "*.wild.fn.test. 60 IN TXT \"from a wildcard\"",
     "fn.test. 3600 IN CAA 0 issue \"ca.example.org\"",
@@ -47,11 +47,11 @@ const RECORDS: [&str; 11] = [
     "long.fn.test. 3600 IN TXT \"two\"",
     "ns1.fn.test. 3600 IN A 127.0.0.1",
 ];
-/// 32 bytes each.
+/// Secrets of 32 bytes in base64.
 const SECRET: &str = "c2VjcmV0IG9mIDMyIG9jdGV0cywgc3VyZWx5LCB5ZXM=";
 const OTHER: &str = "c2VjcmV0IG9mIDMyIG9jdGV0cywgc3VyZWx5LCBubyE=";
 
-/// Three keys, of each algorithm one.
+/// Three keys, one of each algorithm.
 fn keyed(settings: &mut Settings, dir: &Path) {
     settings.zone = toml::from_str(ZONE).expect("settings of a zone");
     let path = dir.join("secret");
@@ -66,7 +66,7 @@ fn key(bits: &str, secret: &str) -> String {
     format!("hmac-sha{bits}:k{bits}.fn.test:{secret}")
 }
 
-/// What `kdig` prints over TCP: unlike `dig` it says why there is no transfer.
+/// The output of `kdig` over TCP: unlike `dig` it shows why there is no transfer.
 async fn kdig(server: SocketAddr, arguments: &[&str]) -> String {
     let output = tokio::process::Command::new("kdig")
         .arg(format!("@{}", server.ip()))
@@ -85,7 +85,7 @@ async fn kdig(server: SocketAddr, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The records that `dig` printed, with one space between their parts.
+/// The records in the output of `dig`, with single spaces between their fields.
 fn records(text: &str) -> Vec<String> {
     let lines = text
         .lines()
@@ -104,7 +104,7 @@ async fn who_has_a_key_gets_the_fixed_part_whole() {
             let key = key(bits, SECRET);
             for kind in ["AXFR", "IXFR=101", "IXFR=4294967000"] {
                 let text = way.dig(&["fn.test", kind, "-y", &key]).await;
-                // `dig` checks the signatures of all messages, and says so if one is wrong.
+                // `dig` verifies the signatures of all messages, and reports an error.
                 assert!(
                     !text.contains("erify") && !text.contains("failed"),
                     "{kind}: {text}"
@@ -125,7 +125,7 @@ async fn who_has_a_key_gets_the_fixed_part_whole() {
                 expected.sort();
                 assert_eq!(got, expected, "{kind}");
             }
-            // Who has the newest one is told so (RFC 1995, section 2).
+            // A client with the newest version gets a single SOA record (RFC 1995, section 2).
             for kind in ["IXFR=102", "IXFR=103"] {
                 let text = way.dig(&["fn.test", kind, "-y", &key]).await;
                 assert_eq!(records(&text), [soa], "{kind}: {text}");
@@ -134,7 +134,7 @@ async fn who_has_a_key_gets_the_fixed_part_whole() {
     }
     let key = key("256", SECRET);
     for way in &ways {
-        // Anything may be asked for with a signature, and is answered with one.
+        // Any query may be signed, and gets a signed answer.
         for (name, kind, expected) in [
             ("fn.test", "SOA", soa),
             ("hello.fn.test", "A", "hello.fn.test. 20 IN A 127.0."),
@@ -154,7 +154,7 @@ async fn who_has_a_key_gets_the_fixed_part_whole() {
             );
         }
     }
-    // Over UDP there is room for the serial number only.
+    // Over UDP the answer is a single SOA record.
     let text = ways[0]
         .dig(&["fn.test", "IXFR=5", "-y", &key, "+notcp"])
         .await;
@@ -183,7 +183,7 @@ async fn nobody_else_gets_it() {
     let strange = format!("hmac-sha256:nobody.fn.test:{SECRET}");
     let mixed = format!("hmac-sha512:k256.fn.test:{SECRET}");
     for way in &ways {
-        // Another secret, another name, another algorithm; whatever is asked.
+        // A wrong secret, name or algorithm; for any query.
         for (key, expected) in [(&wrong, "BADSIG"), (&strange, "BADKEY"), (&mixed, "BADKEY")] {
             let text = way.dig(&["hello.fn.test", "A", "-y", key]).await;
             assert!(
@@ -203,7 +203,7 @@ async fn nobody_else_gets_it() {
             (&["fn.test", "AXFR"][..], "REFUSED"),
             (&["fn.test", "IXFR=1"], "REFUSED"),
             (&["hello.fn.test", "AXFR"], "REFUSED"),
-            // What is no zone of this server.
+            // Names that are not a zone of this server.
             (&["hello.fn.test", "AXFR", "-y", &good], "NOTAUTH"),
             (&["example.org", "AXFR", "-y", &good], "NOTAUTH"),
         ] {
@@ -272,7 +272,7 @@ async fn a_secondary_is_told_of_changes_and_fetches_them() {
     );
     let file = dir.path().join("nsd.conf");
     std::fs::write(&file, config).expect("written");
-    // Bound before the server begins to tell, so that the first notice finds somebody; refreshes are an hour apart.
+    // It listens before the server starts, so that the first notice is received; refreshes are an hour apart.
     let mut nsd = Program::new("nsd", ["-d", "-c", &file.display().to_string()])
         .start(&dir.path().join("log"))
         .expect("these tests need the secondary `nsd` (Debian package nsd)");

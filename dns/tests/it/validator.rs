@@ -1,4 +1,4 @@
-//! A signed zone as a validating resolver sees it (`unbound`), and as a checker of zones does (`dnsviz`).
+//! A signed zone as seen by a validating resolver (`unbound`), and by a zone checker (`dnsviz`).
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -11,7 +11,7 @@ use crate::common::{Fixture, dig};
 use crate::keys::Keys;
 use crate::relay::Relay;
 
-/// An `unbound` of its own, which trusts these keys for the zone and asks one server.
+/// A separate `unbound` with these trust anchors for the zone, which queries one server.
 struct Resolver {
     address: SocketAddr,
     process: Process,
@@ -26,9 +26,9 @@ impl Resolver {
             .iter()
             .map(|ds| format!("  trust-anchor: \"{ds}\"\n"))
             .collect();
-        // What it would ask the rest of the world is none of this test's business: only the zone is asked for. `test.` is a name
-        // that it would otherwise answer for itself (RFC 6761, section 6.2). Nothing is kept, so that every question is asked again. Its own ports
-        // are of the range of clients, so that none is the port of another test's server.
+        // Queries to the rest of the Internet are out of scope: only the zone is queried. `test.` is a name
+        // that it would otherwise answer itself (RFC 6761, section 6.2). Nothing is cached, so that every question is asked again. Its own ports
+        // are ephemeral ones, so that none is the port of another test's server.
         let text = format!(
             "server:\n  interface: 127.0.0.1\n  port: {port}\n  do-daemonize: no\n  username: \"\"\n  chroot: \"\"\n  \
              directory: {dir:?}\n  pidfile: \"\"\n  use-syslog: no\n  logfile: \"\"\n  verbosity: 1\n  val-log-level: 2\n  do-ip6: no\n  \
@@ -64,7 +64,7 @@ impl Resolver {
         dig(self.address, &asked).await
     }
 
-    /// Asserts that an answer holds `expected` and was found to be secure.
+    /// Asserts that an answer contains `expected` and was validated as secure.
     async fn secure(&self, name: &str, kind: &str, expected: &str) {
         let text = self.ask(name, kind).await;
         let flags = text.lines().find(|line| line.starts_with(";; flags:"));
@@ -77,7 +77,7 @@ impl Resolver {
         assert!(text.contains(expected), "{name} {kind}: {text}");
     }
 
-    /// Asserts that nothing is believed.
+    /// Asserts that the answer was rejected as bogus.
     async fn bogus(&self, name: &str, kind: &str) {
         let text = self.ask(name, kind).await;
         assert!(
@@ -87,8 +87,8 @@ impl Resolver {
     }
 }
 
-/// What a resolver is asked for, and what its answers hold: what exists, a type that is not there, a name that is not there (denied
-/// in the compact way, so NOERROR), and the same below a wildcard.
+/// The queries to the resolver, and the expected content of the answers: existing names, a missing type, a missing name (denied
+/// compactly, so NOERROR), and the same below a wildcard.
 const QUESTIONS: [(&str, &str, &str); 17] = [
     ("hello.fn.test", "A", "\t127.0."),
     ("hello.fn.test", "HTTPS", "alpn=\"h2\""),
@@ -146,7 +146,7 @@ async fn a_resolver_believes_neither_another_key_nor_changed_answers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resolver_finds_every_answer_secure_while_keys_roll_over() {
-    // Hours since the second key was made and its DS record was seen, its stage then, and the keys that the parent may name.
+    // Hours since the second key was created and since its DS record was seen, its stage then, and the keys that the parent may name.
     type Step = (u64, Option<u64>, &'static str, &'static [usize]);
     let steps: [Step; 5] = [
         (1, None, "published", &[0]),
@@ -189,18 +189,18 @@ async fn a_resolver_finds_every_answer_secure_while_keys_roll_over() {
     fixture.dns.stop().await;
 }
 
-/// The system's Python, which has the package.
+/// The system's Python, which has the dnsviz package.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Runs `dnsviz probe`, which takes ports of its own at random: from the range of clients, so that none is the port of another test's server.
+/// Runs `dnsviz probe`, whose random ports are restricted to ephemeral ones, so that none is the port of another test's server.
 const PROBE: &str = "import random, sys\n\
     any_of = random.randint\n\
     random.randint = lambda low, high: any_of(32768 if low == 1024 else low, high)\n\
     from dnsviz.commands.probe import main\n\
     main(sys.argv)\n";
 
-/// Runs `dnsviz grok`. Debian 12's own command ends at once because its pygraphviz has no module `release` any more, in which dnsviz looks for
-/// a version that it needs to draw pictures; none are drawn here, so it is told one.
+/// Runs `dnsviz grok`. Debian 12's own command fails because its pygraphviz no longer has the module `release`, in which dnsviz looks for
+/// a version that it needs for drawing; nothing is drawn here, so a version is provided.
 const GROK: &str = "import sys, types, pygraphviz\n\
     pygraphviz.release = sys.modules['pygraphviz.release'] = types.SimpleNamespace(version='1.7')\n\
     from dnsviz.commands.grok import main\n\
@@ -234,7 +234,7 @@ async fn a_check_of_the_zone_is_clean() {
         fixture.dns.address().ip(),
         fixture.dns.address().port()
     );
-    // The zone, an app, a name of a wildcard and one that is not there; with what EDNS may do to a server.
+    // The zone, an app, a name covered by a wildcard and one that does not exist; the probe also sends unusual EDNS queries.
     let names = [
         "fn.test",
         "hello.fn.test",
@@ -251,7 +251,7 @@ async fn a_check_of_the_zone_is_clean() {
     };
     let found = grok("warning", &anchor).await;
     assert_eq!(found.trim(), "", "nothing to complain of");
-    // It did look.
+    // Check that it really looked.
     let seen = grok("info", &anchor).await;
     for name in names {
         assert!(
@@ -263,7 +263,7 @@ async fn a_check_of_the_zone_is_clean() {
         seen.contains("\"status\": \"SECURE\"") && seen.contains("hello.fn.test./IN/AAAA"),
         "{seen}"
     );
-    // Keys that the zone does not have: each with the first bytes of another one.
+    // Keys that are not in the zone: each with changed first bytes.
     let strange = |line: &str| {
         let (before, key) = line.split_once(" 3 13 ").expect("a key");
         format!("{before} 3 13 AAAA{}\n", &key[4..])

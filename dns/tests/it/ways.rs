@@ -1,4 +1,4 @@
-//! A server asked in each of four ways: over UDP and TCP, IPv4 and IPv6.
+//! A server queried in each of four ways: over UDP and TCP, IPv4 and IPv6.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use tokio::time::timeout;
 
 use crate::common::{Fixture, dig};
 
-/// How long an answer may take before the test is wrong rather than slow.
+/// How long an answer may take before the test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One way to ask.
+/// A way to query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way {
     pub(crate) server: SocketAddr,
@@ -22,7 +22,7 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// Asks by `dig`. Cookies are off unless the arguments say otherwise: most rules have nothing to do with them.
+    /// Queries with `dig`. Cookies are off unless requested: most rules do not depend on them.
     pub(crate) async fn dig(&self, arguments: &[&str]) -> String {
         let transport = if self.tcp { "+tcp" } else { "+notcp" };
         dig(
@@ -32,7 +32,7 @@ impl Way {
         .await
     }
 
-    /// Sends bytes as they are, and returns those that come back.
+    /// Sends raw bytes, and returns the answer's.
     pub(crate) async fn exchange(&self, bytes: &[u8]) -> Vec<u8> {
         timeout(PATIENCE, self.try_exchange(bytes))
             .await
@@ -68,7 +68,7 @@ fn unspecified(server: IpAddr) -> IpAddr {
     }
 }
 
-/// A server that knows the app `hello`, and the four ways to ask it. A machine without IPv6 cannot run these tests.
+/// A server that knows the app `hello`, and the four ways to query it. These tests need IPv6.
 pub(crate) async fn four_ways(change: impl FnOnce(&mut Settings)) -> (Fixture, Vec<Way>) {
     let loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
     let port = ports::free(&loopback);
@@ -90,18 +90,18 @@ pub(crate) async fn four_ways(change: impl FnOnce(&mut Settings)) -> (Fixture, V
     (fixture, ways)
 }
 
-/// The parts of a message's header that tests look at.
+/// The parts of a message's header that tests check.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) id: u16,
     pub(crate) response: bool,
     pub(crate) truncated: bool,
     pub(crate) code: u8,
-    /// Questions, answers, authority and additional records.
+    /// The numbers of questions, answers, authority and additional records.
     pub(crate) counts: [u16; 4],
 }
 
-/// Reads a header, byte by byte (RFC 1035, section 4.1.1): with nothing that the server itself is made of.
+/// Parses a header byte by byte (RFC 1035, section 4.1.1), without any code of the server.
 pub(crate) fn head(message: &[u8]) -> Head {
     let word = |at: usize| u16::from_be_bytes([message[at], message[at + 1]]);
     Head {
@@ -113,7 +113,7 @@ pub(crate) fn head(message: &[u8]) -> Head {
     }
 }
 
-/// A request of id 4711: its counts and what follows them.
+/// A request with id 4711, these counts and this content.
 pub(crate) fn request(counts: [u16; 4], rest: &[&[u8]]) -> Vec<u8> {
     let mut bytes = vec![0x12, 0x67, 0x01, 0x00];
     bytes.extend(counts.iter().flat_map(|count| count.to_be_bytes()));
@@ -123,7 +123,7 @@ pub(crate) fn request(counts: [u16; 4], rest: &[&[u8]]) -> Vec<u8> {
 
 /// `hello.fn.test`, type A, class IN.
 pub(crate) const HELLO_A: &[u8] = b"\x05hello\x02fn\x04test\x00\x00\x01\x00\x01";
-/// An OPT record without options, of 1232 bytes.
+/// An OPT record without options, with a payload size of 1232 bytes.
 pub(crate) const OPT: &[u8] = b"\x00\x00\x29\x04\xd0\x00\x00\x00\x00\x00\x00";
 /// The same with the DO bit (RFC 3225).
 pub(crate) const OPT_DO: &[u8] = b"\x00\x00\x29\x04\xd0\x00\x00\x80\x00\x00\x00";

@@ -1,7 +1,7 @@
-//! Placements per second and the time from asking to starting, of a cluster of processes on loopback, for every way of scheduling.
+//! Measures placements per second and the time from request to start, of a cluster of processes on loopback, for every scheduling mode.
 //!
-//! `cargo bench -p fdn-cluster -- --nodes 8 --slots 100 --delay 1.0 --seconds 0.8` prints, and nothing passes or fails. Instances are made
-//! up: what is measured is asking, scheduling, the wire and the reservation. All nodes and the load share the machine's cores.
+//! `cargo bench -p fdn-cluster -- --nodes 8 --slots 100 --delay 1.0 --seconds 0.8` prints figures; nothing passes or fails. Instances are
+//! synthetic: what is measured is submission, scheduling, the wire and the reservation. All nodes and the load share the machine's cores.
 //! `--part rates`, `--part roomy`, `--part overload`, `--part stage` and `--part burst` print one part.
 
 #![allow(
@@ -27,12 +27,12 @@ const MODES: [&str; 6] = [
     "late-binding",
     "bottom-up",
 ];
-/// A search ends when what holds and what fails are this near to each other, or after so many runs.
+/// A search ends when the highest good rate and the lowest bad one are within this factor, or after this many runs.
 const NEAR: f64 = 1.15;
 const RUNS: usize = 6;
-/// Instances that live longer than this, in milliseconds, are not waited for: another cluster is begun.
+/// If instances live longer than this, in milliseconds, their ends are not awaited: another cluster is started.
 const LONG: f64 = 150.0;
-/// What a known platform takes for each decision of its centre, in milliseconds.
+/// The time that a known platform's central scheduler takes for each decision, in milliseconds.
 const SLOW_CENTRE: f64 = 10.0;
 
 struct Options {
@@ -51,15 +51,15 @@ struct Cluster {
     slots: u64,
 }
 
-/// What a run gave.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 struct Row {
     offered: f64,
     placed: f64,
     refused: u64,
-    /// From asking to starting, at one half, 99 % and 99.9 %, in milliseconds.
+    /// The time from request to start at the 50th, 99th and 99.9th percentile, in milliseconds.
     latency: [f64; 3],
-    /// Processor time of all nodes per placement, the load's included.
+    /// Processor time of all nodes per placement, in microseconds, including that of the load.
     cpu_micros: f64,
 }
 
@@ -68,7 +68,7 @@ impl Cluster {
         Self::start_with(options, mode, slots, (delay, decision), 0)
     }
 
-    /// The same, the head with so many pre-schedulers.
+    /// Like `start`, with this many pre-schedulers on the head.
     fn start_with(
         options: &Options,
         mode: &str,
@@ -76,7 +76,7 @@ impl Cluster {
         (delay, decision): (f64, f64),
         pre_schedulers: usize,
     ) -> Self {
-        // Long enough for a slow centre to come to the last task; else short, so that tables are as full as they get before it is measured.
+        // Long enough for a slow scheduler to reach the last task; otherwise short, so that tables are as full as they get before measuring begins.
         let wanted = if decision > 0.0 { "60s" } else { "3s" };
         let settings = json!({
             "mode": mode,
@@ -109,7 +109,7 @@ impl Cluster {
         self.nodes.iter_mut().map(answer).collect()
     }
 
-    /// From asking to starting, over all nodes, since the last such question.
+    /// Times from request to start, over all nodes, since the last such call.
     fn latencies(&mut self) -> [f64; 3] {
         let mut buckets: Vec<u64> = Vec::new();
         for answer in self.ask_all(|_| json!("measured"), "measured") {
@@ -135,13 +135,13 @@ impl Cluster {
         })
     }
 
-    /// How long an instance lives in the mean at a rate, in milliseconds, so that so many slots are in use.
+    /// The mean lifetime of an instance at a rate, in milliseconds, for the wanted share of slots to be in use.
     fn life(&self, options: &Options, rate: f64) -> f64 {
         let slots = self.nodes.len() as f64 * self.slots as f64;
         options.utilisation * slots / rate * 1000.0
     }
 
-    /// Until nothing runs.
+    /// Waits until no instance runs.
     fn idle(&mut self) {
         wait("all instances have ended", || {
             let statuses = self.ask_all(|_| json!("status"), "status");
@@ -149,7 +149,7 @@ impl Cluster {
         });
     }
 
-    /// Tasks at a rate, once for the time in which as many come to run as shall run in the mean, then measured.
+    /// Submits tasks at a rate: first until the number of running instances has reached its mean, then measured.
     fn load(&mut self, options: &Options, rate: f64) -> Row {
         let (nodes, life) = (self.nodes.len() as f64, self.life(options, rate));
         let run = |cluster: &mut Self, seconds: f64| {
@@ -178,7 +178,7 @@ impl Cluster {
         }
     }
 
-    /// User and system time that all nodes have used: fields 14 and 15 of `/proc/<pid>/stat`, in hundredths of a second.
+    /// The user and system time used by all nodes: fields 14 and 15 of `/proc/<pid>/stat`, in hundredths of a second.
     fn cpu_seconds(&self) -> f64 {
         let of = |node: &Node| {
             let text = std::fs::read_to_string(format!("/proc/{}/stat", node.child.id())).ok()?;
@@ -219,7 +219,7 @@ fn print(mode: &str, row: &Row) {
     );
 }
 
-/// The highest rate that holds: everything started, within the limit. Doubled or halved until it is between two, then halfway between.
+/// The highest sustained rate: everything is started within the limit. The rate is doubled or halved to bracket it, then bisected.
 fn sustained(options: &Options, mode: &str, from: f64, delay: f64, limit: f64) -> Row {
     let mut cluster = Cluster::start(options, mode, options.slots, delay, 0.0);
     let holds =
@@ -285,7 +285,7 @@ fn compare(options: &Options) -> f64 {
     near[0].placed
 }
 
-/// Few large nodes with room on each: what messages and ledgers cost, hardly any search for room.
+/// A few large nodes with room on each: the cost of messages and ledgers, with hardly any search for room.
 fn roomy() {
     let options = Options {
         nodes: 4,
@@ -302,7 +302,7 @@ fn roomy() {
     sustained(&options, MODES[0], 64_000.0, 0.0, 10.0);
 }
 
-/// What a cluster does that is asked for more than it can do.
+/// The behaviour of a cluster that is asked for more than it can do.
 fn overload(options: &Options, sustained: f64) {
     println!("\nasked for more than that, local-probe-global, no delay added:");
     head();

@@ -1,7 +1,7 @@
-//! What it costs a node to know who is in its cluster, by the number of members: everybody pings everybody.
+//! Measures the cost of membership for one node, by the number of members: every member pings every other.
 //!
-//! `cargo bench -p fdn-cluster --bench membership` prints; nothing passes or fails. One interval of one node is measured: a ping to each
-//! other member, one from each and its answer, the answers to its own, and a tick. The wire is left out.
+//! `cargo bench -p fdn-cluster --bench membership` prints figures; nothing passes or fails. One interval of one node is measured: a ping to each
+//! other member, one from each and its answer, the answers to its own pings, and a tick. The wire is left out.
 
 #![allow(
     clippy::print_stdout,
@@ -33,7 +33,7 @@ fn member(at: u32) -> Member {
     }
 }
 
-/// A cluster as its first member sees it: all are there, and all count.
+/// A cluster from the point of view of its first member: all members are present, and all count.
 fn cluster(members: u32, timing: Timing) -> Membership {
     let me = member(0);
     let mut cluster = Membership::new(Millis::ZERO, me.clone(), timing, true);
@@ -52,7 +52,7 @@ fn interval(cluster: &mut Membership, now: Millis, others: &[Key]) {
     let mut changes = Vec::new();
     let mine = cluster.opinions(now);
     for other in others {
-        // To each a ping of its own, as the actor sends them.
+        // A separate ping for each member, as the actor sends them.
         black_box(cluster.opinions(now));
         let granted = cluster.pinged(now, *other, &mine, &mut changes);
         black_box((granted, cluster.opinions(now)));

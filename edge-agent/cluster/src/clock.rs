@@ -1,13 +1,13 @@
-//! The time as schedulers see it: milliseconds since 1970, running on without jumps.
+//! The schedulers' clock: milliseconds since 1970, monotonic and without jumps.
 //!
 //! Deadlines of tasks pass from node to node, so the nodes' clocks must agree within `timing.memory` ([`crate::settings`]). A step of
-//! the system clock after the start is not followed: within one process time never runs back.
+//! the system clock after the start is ignored: within one process time never runs backwards.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fdn_core::Millis;
 
-/// A clock that was set once.
+/// A clock that was set once, at the start of the process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     started: Instant,
@@ -25,13 +25,13 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// The time now, in steps of less than a microsecond.
+    /// The present time, with a resolution of less than a microsecond.
     #[must_use]
     pub(crate) fn now(&self) -> Millis {
         Millis::new(self.epoch + self.started.elapsed().as_secs_f64() * 1000.0)
     }
 
-    /// When this process's own clock will show that time.
+    /// The instant at which this clock will show that time.
     #[must_use]
     pub(crate) fn instant(&self, at: Millis) -> Instant {
         let after = (at.get() - self.epoch).clamp(0.0, 1e12);
@@ -39,7 +39,7 @@ impl Clock {
     }
 }
 
-/// A duration as milliseconds.
+/// A duration in milliseconds.
 pub(crate) fn millis(duration: Duration) -> Millis {
     Millis::new(duration.as_secs_f64() * 1000.0)
 }

@@ -1,4 +1,4 @@
-//! The handle on a node of a cluster.
+//! The handle to a node of a cluster.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::AtomicU64;
@@ -32,30 +32,30 @@ use crate::settings::ClusterSettings;
 use crate::status::ClusterStatus;
 use fdn_core::enrol::LeaseRequest;
 
-/// Commands that wait for the node's task.
+/// The most commands waiting for the node's task.
 const COMMANDS: usize = 256;
 
-/// What a node of a cluster is made of.
+/// The parts from which a node of a cluster is made.
 pub struct ClusterParts<H> {
-    /// Its cluster.
+    /// The name of its cluster.
     pub cluster: ClusterId,
     /// Its name.
     pub node: NodeId,
-    /// What it has for instances.
+    /// Its capacity for instances.
     pub capacity: Resources,
     /// Its settings.
     pub settings: ClusterSettings,
-    /// What starts and ends instances here.
+    /// Starts and ends instances on this node.
     pub host: H,
-    /// What answers other nodes' requests, and says with whom this node talks.
+    /// Answers other nodes' requests, and decides which nodes this one talks to.
     pub peers: Option<Arc<dyn Peers>>,
-    /// The lease on being the head; without one the members choose by themselves.
+    /// The store of the lease on being the head; without one the members elect the head by themselves.
     pub leases: Option<Arc<dyn LeaseStore>>,
-    /// Where its metrics go.
+    /// The registry for its metrics.
     pub registry: Registry,
 }
 
-/// A node of a cluster, running. Cheap to clone; when the last copy is gone, the node leaves.
+/// A running node of a cluster. Cheap to clone; when the last copy is dropped, the node leaves.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     commands: mpsc::Sender<Command>,
@@ -67,7 +67,7 @@ pub struct Cluster {
     task: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
-/// Outcomes of tasks, as they come.
+/// A stream of outcomes of tasks.
 #[derive(Debug)]
 pub struct Outcomes(mpsc::UnboundedReceiver<Outcome>);
 
@@ -78,14 +78,14 @@ impl From<mpsc::UnboundedReceiver<Outcome>> for Outcomes {
 }
 
 impl Outcomes {
-    /// The next one; `None` after the last.
+    /// The next outcome; `None` after the last.
     pub async fn next(&mut self) -> Option<Outcome> {
         self.0.recv().await
     }
 }
 
 impl Cluster {
-    /// Starts a node; returns when it listens. It joins, or begins, its cluster in the background. Must be called on a tokio runtime.
+    /// Starts a node; returns once it listens. It joins, or founds, its cluster in the background. Must be called on a tokio runtime.
     ///
     /// # Errors
     /// When a setting or certificate cannot be used, or the address is taken.
@@ -168,7 +168,7 @@ impl Cluster {
         })
     }
 
-    /// Where it listens for other nodes.
+    /// The address on which it listens for other nodes.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -180,20 +180,20 @@ impl Cluster {
         &self.metrics
     }
 
-    /// Connects to other nodes for requests that [`Peers`] answer there.
+    /// Connects to other nodes for requests that their [`Peers`] answer.
     #[must_use]
     pub const fn dialer(&self) -> &PeerDialer {
         &self.dialer
     }
 
-    /// Tells of every change of members: joined, lost, left, draining. How many there were; what they are, [`Cluster::status`] says.
+    /// Notifies of every change of the members: joined, lost, left, draining. The value counts changes; [`Cluster::status`] has the members.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.clone()
     }
 
-    /// Takes room on this node for an instance that runs already and that no task asked for: one that was found when the process
-    /// started. Free again with [`Cluster::ended`]; `None` if there is no room for it.
+    /// Reserves room on this node for an instance that already runs and that no task requested, such as one found when the process
+    /// started. Released with [`Cluster::ended`]; `None` if there is no room for it.
     ///
     /// # Errors
     /// When the node has stopped.
@@ -203,7 +203,7 @@ impl Cluster {
         held.await.map_err(|_| ClusterError::Stopped)
     }
 
-    /// Asks for instances anywhere in the cluster. Every task has one outcome, within the time for which it is wanted and some
+    /// Requests instances anywhere in the cluster. Every task has one outcome, within the time for which it is wanted and some
     /// seconds more.
     ///
     /// # Errors
@@ -214,7 +214,7 @@ impl Cluster {
         Ok(Outcomes(receiver))
     }
 
-    /// As [`Cluster::scale`], with outcomes of many bursts going to one place. No more of them wait there than tasks were asked for.
+    /// Like [`Cluster::scale`], with the outcomes of many bursts going to one channel. It never holds more of them than tasks were submitted.
     ///
     /// # Errors
     /// When the node has stopped.
@@ -226,22 +226,22 @@ impl Cluster {
         self.command(Command::Scale(tasks, outcomes)).await
     }
 
-    /// The instance of a task has ended on this node. To be said once for every [`Host::start`]; twice does no harm.
+    /// Reports that the instance of a task has ended on this node. To be called once for every [`Host::start`]; a second call is harmless.
     pub fn ended(&self, task: TaskId) {
         self.end(task, false);
     }
 
-    /// The instance of a task could not be started on this node.
+    /// Reports that the instance of a task could not be started on this node.
     pub fn failed(&self, task: TaskId) {
         self.end(task, true);
     }
 
     fn end(&self, task: TaskId, failed: bool) {
-        // As many as there are instances here. A node that has stopped has no use for it.
+        // The queue is bounded by the number of instances here. A node that has stopped ignores the report.
         let _ = self.ends.send(End { task, failed });
     }
 
-    /// This node takes no more instances, or takes some again. What runs goes on running.
+    /// Makes this node stop or resume taking new instances. Running instances continue.
     ///
     /// # Errors
     /// When the node has stopped.
@@ -249,8 +249,8 @@ impl Cluster {
         self.command(Command::Drain(draining)).await
     }
 
-    /// An operator's word that a node is dead and will not come back with what it has: for when most members are dead, so that the
-    /// others cannot agree on it. If it is not true, tasks that went there may be started twice.
+    /// Declares, on an operator's word, that a node is dead and will not return with what it has: for the case that most members are dead,
+    /// so that the others cannot agree on it. If it is not true, tasks that went there may be started twice.
     ///
     /// # Errors
     /// When the node has stopped.
@@ -258,7 +258,7 @@ impl Cluster {
         self.command(Command::Forget(node)).await
     }
 
-    /// Cuts this node off from others, as a broken network would: for tests of what happens then.
+    /// Cuts this node off from others, as a broken network would: for tests of partitions.
     ///
     /// # Errors
     /// When the node has stopped.
@@ -266,7 +266,7 @@ impl Cluster {
         self.command(Command::Cut(from)).await
     }
 
-    /// How it stands.
+    /// The node's status.
     ///
     /// # Errors
     /// When the node has stopped.
@@ -280,7 +280,7 @@ impl Cluster {
     pub async fn leave(&self) {
         let (answer, left) = oneshot::channel();
         if self.command(Command::Leave(answer)).await.is_ok() {
-            // It has stopped if nothing comes.
+            // If no answer comes, the node has already stopped.
             let _ = left.await;
         }
         let task = self
@@ -311,10 +311,10 @@ fn delay(settings: &ClusterSettings) -> Result<Option<DelayLine>, ClusterError> 
     started.map(Some)
 }
 
-/// For how long the lease on being the head is asked for.
+/// The duration for which the lease on being the head is requested.
 const LEASE: Duration = Duration::from_secs(5);
 
-/// Asks for the lease again and again, and says how it stands.
+/// Requests the lease again and again, and publishes its state.
 async fn keep_lease(
     store: Arc<dyn LeaseStore>,
     cluster: ClusterId,

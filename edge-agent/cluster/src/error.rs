@@ -1,4 +1,4 @@
-//! What can go wrong with a cluster as a whole.
+//! Errors of the cluster as a whole.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,15 +9,15 @@ use fdn_core::{Coded, ErrorCode};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
-    /// A setting cannot be used.
+    /// A setting is not valid.
     #[error("cluster settings: {0}")]
     Settings(String),
-    /// The address for other nodes cannot be listened on.
+    /// The node cannot listen on its address for other nodes.
     #[error("cannot listen for other nodes on {address}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -26,7 +26,7 @@ pub enum ClusterError {
     Certificate {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         reason: String,
     },
     /// Metrics could not be registered.

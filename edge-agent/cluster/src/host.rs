@@ -1,4 +1,4 @@
-//! What a cluster asks of the node it runs on, and what it is asked for.
+//! The interface between a cluster and the node on which it runs.
 
 use std::time::Duration;
 
@@ -9,48 +9,48 @@ use serde::Serialize;
 
 use crate::trace::{Hop, Step};
 
-/// One more instance is wanted, somewhere in the cluster.
+/// A request for one more instance, somewhere in the cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScalingTask {
-    /// The caller's own number for it; comes back with the outcome.
+    /// The caller's own number for the task; returned with the outcome.
     pub label: u64,
-    /// What the instance takes.
+    /// The resources that the instance needs.
     pub demand: Resources,
-    /// The expected time of its request; the shortest goes first where several wait.
+    /// The expected duration of its request; the shortest goes first where several wait.
     pub expected: Millis,
-    /// What the instance is to be, for the host that starts it: a function and its version, in whatever form the hosts use.
+    /// What to start, for the host that starts it: a function and its version, in whatever encoding the hosts use.
     pub payload: Bytes,
-    /// Whether it may be done once more when the node with its instance is lost.
+    /// Whether it may be started again when the node with its instance is lost.
     pub idempotent: bool,
 }
 
-/// What became of a scaling task.
+/// The outcome of a scaling task.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// The caller's number.
+    /// The caller's number of the task.
     pub label: u64,
-    /// The cluster's.
+    /// The cluster's number of the task.
     pub task: u64,
-    /// What became of it.
+    /// How it was settled.
     pub result: Settlement,
-    /// After which time.
+    /// The time from the request to the outcome.
     pub took: Duration,
 }
 
-/// What became of a scaling task.
+/// How a scaling task was settled.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Settlement {
     /// Its instance was started.
     Started {
-        /// Where.
+        /// The node on which it runs.
         node: NodeId,
-        /// The way there.
+        /// The path of the task.
         trace: Vec<Hop>,
     },
     /// It was not started and will not be.
     Refused(#[serde(serialize_with = "as_text")] Reason),
-    /// Nobody could say before all forgot it: it may have been started. Count the instances.
+    /// No node could tell before all had forgotten it: it may have been started. Count the instances.
     Unresolved,
 }
 
@@ -70,49 +70,49 @@ pub enum Reason {
     /// Its payload is too long.
     #[error("the payload is above its limit")]
     PayloadTooLong,
-    /// This node is cut off from most of its cluster, and has no room itself or cannot know whether another has started it. If one
-    /// has, the instance is ended when this node is back.
+    /// This node is cut off from most of its cluster, and either has no room itself or cannot know whether another node has started it. If one
+    /// has, that instance is ended when this node is back.
     #[error("this node is cut off from its cluster")]
     CutOff,
 }
 
-/// An instance is to be started here.
+/// An order to start an instance on this node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StartOrder {
-    /// Which task. The host says [`crate::Cluster::ended`] with it when the instance is gone, or could not be started.
+    /// The task. The host reports [`crate::Cluster::ended`] or [`crate::Cluster::failed`] with it when the instance is gone or could not be started.
     pub task: TaskId,
-    /// What the instance takes: reserved until then.
+    /// The resources of the instance, which stay reserved until then.
     pub demand: Resources,
-    /// What it is to be.
+    /// What to start.
     pub payload: Bytes,
-    /// Who found the room.
+    /// The step that found the room.
     pub step: Step,
 }
 
-/// What this node has asked for has changed after it was started.
+/// News of an instance that this node requested, after its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InstanceNews {
     /// The instance has ended.
     Ended(TaskId),
-    /// It could not be started.
+    /// The instance could not be started.
     Failed(TaskId),
-    /// Its node is lost, and the instance with it; the task was declared idempotent and is being done again, as this one.
+    /// Its node is lost, and the instance with it; the task was declared idempotent and is run again, as the second task.
     Rerun(TaskId, TaskId),
     /// Its node is lost, and the instance with it.
     Lost(TaskId),
-    /// Its node was thought lost, and is there again with the instance.
+    /// Its node was believed lost, and is back with the instance.
     Returned(TaskId, NodeId),
 }
 
-/// The node under a cluster. It is called from the cluster's own task: it must return at once, and do slow things elsewhere.
+/// The host of a cluster node. It is called from the cluster's own task: it must return at once, and do slow work elsewhere.
 pub trait Host: Send + 'static {
-    /// Start an instance. The room for it is reserved; this is decided, not asked.
+    /// Starts an instance. The room for it is already reserved; the host cannot refuse.
     fn start(&mut self, order: StartOrder);
 
-    /// End an instance: another one runs in its place.
+    /// Ends an instance: another one runs in its place.
     fn end(&mut self, task: TaskId);
 
-    /// News of an instance that this node has asked for.
+    /// Receives news of an instance that this node requested.
     fn news(&mut self, news: InstanceNews) {
         let _ = news;
     }

@@ -1,7 +1,7 @@
-//! Who a node of a cluster is: its name, the process that runs under that name, and how often that process has joined.
+//! The identity of a cluster node: its name, the process that runs under that name, and how often that process has joined.
 //!
-//! A name ([`NodeId`]) stays; a process has a [`Tag`] of its own, drawn at random when it starts; and a process that the others gave
-//! up joins again under the next [`Key::incarnation`], with its memory of tasks gone. Schedulers deal with incarnations only.
+//! A name ([`NodeId`]) is permanent; a process has a [`Tag`] of its own, drawn at random when it starts; and a process that the others gave
+//! up joins again under the next [`Key::incarnation`], with its memory of tasks gone. Schedulers deal only with incarnations.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,10 +10,10 @@ use fdn_core::{NodeId, Resources};
 use fdn_scheduling::instance::TaskId;
 use serde::{Deserialize, Serialize};
 
-/// The number of a task's bits that count the tasks of its submitter; the bits above are the submitter's tag.
+/// The number of bits of a task id that count the tasks of its submitter; the bits above are the submitter's tag.
 const COUNTER_BITS: u32 = 40;
 
-/// A process of a cluster: 24 random bits. No two members have the same; one that would is refused and draws again.
+/// A process of a cluster: 24 random bits. No two members have the same; a second one with the same tag is refused and draws again.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -26,19 +26,19 @@ impl Tag {
         Self(bits & 0x00FF_FFFF)
     }
 
-    /// The number.
+    /// The tag as a number.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// The process that a task comes from.
+    /// The process that submitted a task.
     #[must_use]
     pub const fn of_task(id: TaskId) -> Self {
         Self((id.0 >> COUNTER_BITS) as u32)
     }
 
-    /// The first task of this process. 2^40 tasks follow: at 100 000 per second, those of four months.
+    /// The first task id of this process. 2^40 ids follow: at 100 000 tasks per second, enough for four months.
     #[must_use]
     pub const fn first_task(self) -> TaskId {
         TaskId((self.0 as u64) << COUNTER_BITS)
@@ -58,7 +58,7 @@ impl fmt::Display for Tag {
 pub struct Key {
     /// The process.
     pub tag: Tag,
-    /// How often it has joined, from 1.
+    /// How often it has joined, counted from 1.
     pub incarnation: u32,
 }
 
@@ -68,16 +68,16 @@ impl fmt::Display for Key {
     }
 }
 
-/// What all members know of one.
+/// What all members know of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Which incarnation of which process.
+    /// The incarnation of its process.
     pub key: Key,
     /// The node's name.
     pub node: NodeId,
-    /// Where the others reach it.
+    /// The address at which the others reach it.
     pub address: SocketAddr,
-    /// What it has for instances.
+    /// Its capacity for instances.
     pub capacity: Resources,
     /// Whether it may be the head.
     pub candidate: bool,

@@ -1,10 +1,10 @@
-//! Maps by the number of a task, on the way of every message: one multiplication instead of a keyed hash. Tasks are numbered by members of the
-//! cluster, which have certificates; nobody else can choose numbers that collide.
+//! Maps keyed by task id, used for every message: one multiplication instead of a keyed hash. Task ids are assigned by members of the
+//! cluster, which have certificates; nobody else can choose ids that collide.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map by numbers of tasks.
+/// A map keyed by task id.
 pub(crate) type IdMap<V> = HashMap<u64, V, BuildHasherDefault<IdHasher>>;
 
 /// Spreads a number over all bits.

@@ -1,8 +1,8 @@
-//! A cluster of edge agents: who is in it, how they talk, and where one burst of instances starts.
+//! A cluster of edge agents: its membership, its communication, and the placement of bursts of instances.
 //!
-//! [`Cluster::start`] makes this process a node of a cluster. [`Cluster::scale`] asks for instances somewhere in it; the node where one is to
-//! start hears of it through its [`Host`], and the room is reserved. Where that is, `fdn_scheduling::instance` decides; this crate carries
-//! the messages, keeps the members together ([`membership`]), and chooses the head ([`head`]), where the global scheduler runs.
+//! [`Cluster::start`] makes this process a node of a cluster. [`Cluster::scale`] requests instances anywhere in it; the node where one is to
+//! start is told through its [`Host`], with the room already reserved. `fdn_scheduling::instance` decides which node that is; this crate carries
+//! the messages, maintains the membership ([`membership`]), and elects the head ([`head`]), which runs the global scheduler.
 //!
 //! ```text
 //!              scale                                      start / end / ended
@@ -14,12 +14,12 @@
 //!                                └──── link ◀────┘      gRPC, HTTP/2, mTLS
 //! ```
 //!
-//! # What is promised
-//! - A task starts at most one instance that lasts. When a node is cut off and given up, an instance it had started unheard of may run beside
+//! # Guarantees
+//! - A task starts at most one lasting instance. When a node is cut off and given up, an instance whose start was not reported may run beside
 //!   its successor until the node is back and is told to end it.
 //! - A task is started, or refused with a reason, in bounded time ([`settings::TimingSettings::wanted`]), whatever is lost, cut or killed.
-//! - No node has more than it has room for: its own scheduler is the last authority.
-//! - Every queue and table is bounded ([`settings::LimitSettings`]), and counted ([`Metrics`]).
+//! - No node exceeds its capacity: its own scheduler is the last authority.
+//! - Every queue and table is bounded ([`settings::LimitSettings`]) and counted ([`Metrics`]).
 
 mod actor;
 mod clock;
@@ -40,7 +40,7 @@ mod tally;
 mod trace;
 mod wire;
 
-/// Certificates of nodes, also for what other clusters' nodes may ask.
+/// Certificates of nodes, and what nodes of other clusters may request.
 pub mod tls {
     pub use crate::link::tls::{Tls, TlsSource, identity};
 }

@@ -1,4 +1,4 @@
-//! What a cluster's node counts.
+//! Metrics of a cluster's node.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use prometheus::{
 
 use crate::trace::STEPS;
 
-/// From 50 microseconds to 25 seconds.
+/// Histogram buckets in seconds, from 50 microseconds to 25 seconds.
 const SECONDS: [f64; 18] = [
     0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25,
     0.5, 1.0, 2.5, 10.0, 25.0,
 ];
 
-/// What became of a list of nodes: the place in it of the node that got the task, or why none of them did.
+/// The results of lists: the position in the list of the node that got the task, or why none of them did.
 const LISTED: [&str; 10] = [
     "1",
     "2",
@@ -31,7 +31,7 @@ const LISTED: [&str; 10] = [
     "ignored",
 ];
 
-/// Its place in [`LISTED`].
+/// The index of a verdict in [`LISTED`].
 const fn result(verdict: Verdict) -> usize {
     match verdict {
         Verdict::Listed(place) if place < 4 => place,
@@ -47,55 +47,55 @@ const fn result(verdict: Verdict) -> usize {
 /// All metrics of a cluster's node; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    /// How long this node had a task before it passed it on or started it, by what it did with it ([`crate::Step`]).
+    /// Seconds for which this node had a task before it passed it on or started it, by what it did with it ([`crate::Step`]).
     pub held: [Histogram; STEPS.len()],
-    /// From the moment a task was asked for on this node to the news that it was started, wherever that is.
+    /// Seconds from the request for an instance on this node to the news of its start, wherever that is.
     pub scheduled: Histogram,
-    /// This node's own tasks that were settled, by how.
+    /// Settled tasks of this node, by result.
     pub settled: IntCounterVec,
-    /// This node's own tasks that are not settled.
+    /// This node's tasks that are not settled.
     pub open: IntGauge,
-    /// Instances elsewhere and here that this node has asked for.
+    /// Instances that this node requested, here and elsewhere.
     pub placed: IntGauge,
     /// Instances that run here.
     pub running: IntGauge,
-    /// Instances that were ended here since another runs in their place.
+    /// Instances ended here because another one runs in their place.
     pub surplus: IntCounter,
-    /// Lists asked for, since another node's sum of instances was not this one's.
+    /// Lists requested because another node's sum of instances differed from this one's.
     pub recounts: IntCounter,
-    /// Instances of this node's that had ended unheard of.
+    /// Instances of this node whose end was not reported.
     pub missed: IntCounter,
-    /// Tasks done once more after the node with their instance was lost.
+    /// Tasks run again after the node with their instance was lost.
     pub reruns: IntCounter,
-    /// Tasks that wait at the global scheduler, on the head.
+    /// Tasks waiting at the global scheduler, on the head.
     pub waiting: IntGauge,
-    /// This node's own tasks that are held back until others have had their answer.
+    /// This node's tasks that are held back until others are answered.
     pub held_back: IntGauge,
-    /// Tasks out with pre-schedulers, on the head.
+    /// Tasks handed out to pre-schedulers, on the head.
     pub out: IntGauge,
-    /// Lists of pre-schedulers, by what became of them: the place in the list of the node that got the task, or why none did.
+    /// Lists of pre-schedulers, by result: the position in the list of the node that got the task, or why none did.
     pub lists: [IntCounter; LISTED.len()],
-    /// Lists whose first node had changed since the pre-scheduler looked.
+    /// Lists whose first node had changed since the pre-scheduler made them.
     pub conflicts: IntCounter,
-    /// From handing a task out to its list's commit.
+    /// Seconds from handing a task out to committing its list.
     pub listed: Histogram,
-    /// Jobs with pre-schedulers, waiting or at work.
+    /// Jobs given to pre-schedulers and not finished.
     pub jobs: IntGauge,
-    /// Jobs that no thread was there for.
+    /// Jobs for which there was no thread.
     pub jobs_failed: IntCounter,
-    /// Members, by how they stand with this node.
+    /// Members, by status from this node's point of view.
     pub members: IntGaugeVec,
-    /// Whether most members grant this node to act.
+    /// Whether most members grant this node to act, as 0 or 1.
     pub quorum: IntGauge,
-    /// Whether this node is the head.
+    /// Whether this node is the head, as 0 or 1.
     pub head: IntGauge,
-    /// The number of the head.
+    /// The highest epoch of a head that this node has heard of.
     pub epoch: IntGauge,
-    /// How often this node was given up by the others and joined anew.
+    /// How often the others gave this node up and it joined again.
     pub rejoins: IntCounter,
     /// Open streams to other nodes.
     pub streams: IntGauge,
-    /// Streams refused, for a name, a certificate, a version, or want of room.
+    /// Streams refused because of a name, a certificate, a version, or lack of room.
     pub streams_refused: IntCounter,
     /// Frames sent.
     pub frames_out: IntCounter,
@@ -103,11 +103,11 @@ pub struct Metrics {
     pub messages_out: IntCounter,
     /// Messages received.
     pub messages_in: IntCounter,
-    /// Messages not sent, since too many waited or nobody was connected.
+    /// Messages not sent because too many waited or there was no connection.
     pub dropped: IntCounter,
-    /// Messages that were received and could not be used, by why.
+    /// Received messages that were ignored, by reason.
     pub ignored: IntCounterVec,
-    /// The largest difference of another node's clock from this one's that the last answers showed.
+    /// The largest clock difference to another node in recent answers, in seconds; decays slowly.
     pub clock_apart: prometheus::Gauge,
 }
 
@@ -121,7 +121,7 @@ fn register<C: Collector + Clone + 'static>(
 }
 
 impl Metrics {
-    /// How many tasks this node has passed on or started, by what it did with them.
+    /// How many tasks this node has passed on or started, by step.
     pub(crate) fn stages(&self) -> BTreeMap<&'static str, u64> {
         let counted = STEPS.iter().zip(&self.held);
         counted
@@ -129,7 +129,7 @@ impl Metrics {
             .collect()
     }
 
-    /// Lists by what became of them.
+    /// The number of lists, by result.
     pub(crate) fn lists_by_result(&self) -> BTreeMap<&'static str, u64> {
         let counted = LISTED.iter().zip(&self.lists);
         counted
@@ -137,7 +137,7 @@ impl Metrics {
             .collect()
     }
 
-    /// A list was committed.
+    /// Counts a committed list.
     pub(crate) fn committed(&self, commit: &Commit) {
         self.lists[result(commit.verdict)].inc();
         self.conflicts.inc_by(commit.conflict.into());
@@ -146,10 +146,10 @@ impl Metrics {
         }
     }
 
-    /// Registers all of them.
+    /// Registers all metrics.
     ///
     /// # Errors
-    /// When a name is taken in this registry.
+    /// When a name is already registered.
     pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let name = |name: &str| format!("fdn_cluster_{name}");
         let counter = |id: &str, help: &str| register(registry, IntCounter::new(name(id), help));

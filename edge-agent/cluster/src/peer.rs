@@ -1,7 +1,7 @@
-//! Requests between nodes beside the cluster's own streams: calls to instances on other nodes, and what belongs to them.
+//! Requests between nodes beside the cluster's own streams: calls to instances on other nodes, and related requests.
 //!
-//! They come to the same listener, by the same identities: HTTP/2, each side shows a certificate of the cluster's authority, and who is
-//! asked for is who has to answer. What is asked, this crate does not know: [`Peers`] answers, a [`PeerDialer`] connects.
+//! They use the same listener and the same identities: HTTP/2, each side shows a certificate of the cluster's authority, and the node that
+//! answers must be the one that was asked for. This crate does not know the content: [`Peers`] answers, a [`PeerDialer`] connects.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -27,48 +27,48 @@ use tracing::debug;
 
 use crate::link::{CONNECTION_WINDOW, Links, WINDOW};
 
-/// What every path of such a request begins with.
+/// The prefix of the paths of such requests.
 pub const PREFIX: &str = "/fdn.peer.v1/";
 
-/// Who asks, on connections without certificates.
+/// The header that names the asking node, on connections without certificates.
 pub const NODE: HeaderName = HeaderName::from_static("fdn-node");
 
-/// The bytes of a request's body that may be on their way before the other side has read any of it.
+/// The bytes of a request's body that may be in flight before the other side has read any of it.
 pub const UNREAD: usize = WINDOW as usize;
 
-/// A body between nodes.
+/// The body of a request or answer between nodes.
 pub type PeerBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
-/// An answer on its way.
+/// A pending answer.
 pub type Answering = Pin<Box<dyn Future<Output = Response<PeerBody>> + Send>>;
 
-/// What a node does for others, and with whom it talks.
+/// What a node does for other nodes, and which ones it talks to.
 pub trait Peers: Send + Sync + 'static {
-    /// Whether a node that shows this certificate (DER) is talked with: by streams, and by requests in both directions. That the
-    /// authority has signed it has been checked.
+    /// Whether to talk to a node with this certificate (DER): by streams, and by requests in both directions. The authority's
+    /// signature has been verified.
     fn is_welcome(&self, peer: &NodeIdentity, certificate: &[u8]) -> bool;
 
-    /// Answers a request under [`PREFIX`]. Dropped when the other side no longer wants it.
+    /// Answers a request under [`PREFIX`]. The future is dropped when the other side no longer wants the answer.
     fn answer(&self, peer: NodeId, request: Request<Incoming>) -> Answering;
 }
 
-/// Why a node could not be connected to.
+/// Why a connection to a node could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeerError {
-    /// It took too long.
+    /// The time limit has passed.
     #[error("connecting took too long")]
     Late,
-    /// There is no connection, or it broke during the handshake.
+    /// The connection was refused or lost, or the TLS handshake failed.
     #[error("no connection: {0}")]
     Connect(#[from] std::io::Error),
     /// The other side does not speak HTTP/2.
     #[error("no HTTP/2 connection: {0}")]
     Http(#[from] hyper::Error),
-    /// Another node answers there, or one that is not talked with.
+    /// Another node answers there, or one that is not to be talked to.
     #[error("whoever answers there is not node {wanted} of this cluster")]
     Identity {
-        /// Who should.
+        /// The node that should answer.
         wanted: NodeId,
     },
 }
@@ -83,13 +83,13 @@ impl std::fmt::Debug for PeerDialer {
     }
 }
 
-/// A connection to a node. It ends when `closer` is cancelled, with everything that is under way on it; if it ends otherwise,
+/// A connection to a node. It ends, with all its pending requests, when `closer` is cancelled; if it ends otherwise,
 /// `closer` is cancelled then.
 #[derive(Clone, Debug)]
 pub struct PeerConnection {
-    /// Takes requests.
+    /// Sends requests.
     pub sender: SendRequest<PeerBody>,
-    /// Ends it.
+    /// Closes the connection when cancelled.
     pub closer: CancellationToken,
 }
 
@@ -98,10 +98,10 @@ impl PeerDialer {
         Self(links)
     }
 
-    /// Connects. The connection lives on the runtime that this is called on.
+    /// Connects to a node. The connection lives on the runtime on which this is called.
     ///
     /// # Errors
-    /// When nobody answers in time, or somebody else does.
+    /// When nobody answers in time, or another node does.
     pub async fn connect(
         &self,
         node: &NodeId,
@@ -196,7 +196,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// An answer without more than its status.
+/// An answer that has only a status.
 pub(crate) fn refused(status: StatusCode) -> Response<tonic::body::Body> {
     let mut response = Response::new(tonic::body::Body::empty());
     *response.status_mut() = status;

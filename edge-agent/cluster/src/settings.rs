@@ -1,4 +1,4 @@
-//! Settings of a cluster's node. `deploy/config/edge-agent.toml` documents every key; [`ClusterSettings::check`] refuses what cannot work.
+//! Settings of a cluster's node. `deploy/config/edge-agent.toml` documents every key; [`ClusterSettings::check`] rejects invalid ones.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,29 +13,29 @@ use crate::clock::millis;
 use crate::error::ClusterError;
 use crate::membership::Timing;
 
-/// After which time without news a task is sent again, at least.
+/// The minimum time without news of a task after which it is sent again.
 const RESEND: Millis = Millis::new(1000.0);
-/// After which time without an answer a task of this node's own holds back no others: it waits for room somewhere.
+/// How long an unanswered task of this node holds back others; after that it is assumed to wait for room somewhere.
 const PATIENCE: Millis = Millis::new(500.0);
-/// How long changes of what is free are gathered before the head is told: a message of each node to one.
+/// How long changes of the free capacity are gathered before the head is told: one message from each node to one.
 const NOTICE: Millis = Millis::new(5.0);
 
 /// How room for an instance is found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// A random node, two others, then the global scheduler.
+    /// A random node, two other nodes by probes, then the global scheduler.
     #[default]
     LocalProbeGlobal,
-    /// A random node, then the best of a few by a snapshot, then the global scheduler.
+    /// A random node, then the best of a few according to a snapshot, then the global scheduler.
     Hints,
     /// A random node, then the global scheduler.
     BottomUp,
-    /// A random node, then two others again and again.
+    /// A random node, then two others, again and again.
     ReProbing,
-    /// Questions left in the queues of two nodes.
+    /// Probes that wait in the queues of two nodes.
     LateBinding,
-    /// The global scheduler at once.
+    /// The global scheduler immediately.
     Central,
 }
 
@@ -51,25 +51,25 @@ impl Mode {
     }
 }
 
-/// Everything that can be set.
+/// All settings of a cluster's node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClusterSettings {
-    /// Where other nodes are listened to.
+    /// The address on which to listen for other nodes.
     pub listen: SocketAddr,
-    /// Where they reach this node, if not there.
+    /// The address at which they reach this node, if different.
     pub advertise: Option<SocketAddr>,
-    /// Nodes to ask for admission. With none, or only this node's own address, it is the first of its cluster.
+    /// Nodes to ask for admission. With none, or only this node's own address, it is the first node of its cluster.
     pub seeds: Vec<SocketAddr>,
-    /// Whether this node begins a cluster of its own when no seed answers within `timing.found_after`: for one of the seeds.
+    /// Whether this node founds a cluster when no seed answers within `timing.found_after`: for one of the seeds.
     pub founder: bool,
     /// How room for an instance is found.
     pub mode: Mode,
     /// Whether this node may be the head.
     pub candidate: bool,
-    /// Certificates; needed unless `plaintext` is set.
+    /// The certificates; required unless `plaintext` is set.
     pub tls: Option<TlsSettings>,
-    /// Talk without encryption and believe every name: on loopback addresses only.
+    /// Communicate without encryption and trust every name: on loopback addresses only.
     pub plaintext: bool,
     /// Times.
     pub timing: TimingSettings,
@@ -77,19 +77,19 @@ pub struct ClusterSettings {
     pub limits: LimitSettings,
     /// The global stage, on the head.
     pub global: GlobalStageSettings,
-    /// What is made worse on purpose: for benchmarks and tests.
+    /// Artificial slow-downs, for benchmarks and tests.
     pub emulate: EmulateSettings,
 }
 
-/// Where the certificates are, PEM.
+/// The paths of the certificates, in PEM format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsSettings {
     /// The authority that signs the cluster's nodes.
     pub ca: PathBuf,
-    /// This node's certificate, which names it (`fdn://cluster/<cluster>/node/<node>`), and what leads up to the authority.
+    /// This node's certificate, which names it (`fdn://cluster/<cluster>/node/<node>`), with the chain up to the authority.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The certificate's private key.
     pub key: PathBuf,
 }
 
@@ -97,31 +97,31 @@ pub struct TlsSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimingSettings {
-    /// A round trip between two nodes, scheduling included: what leases and timeouts of probes follow from, in milliseconds.
+    /// A round trip between two nodes, scheduling included, in milliseconds: leases and timeouts of probes are derived from it.
     pub round_trip_ms: f64,
-    /// For how long a scaling task is wanted.
+    /// How long a scaling task is wanted.
     pub wanted: DurationMs,
-    /// How long a task is remembered after that: more than the clocks of the cluster differ.
+    /// How long a task is remembered after that: longer than the clocks of the cluster differ.
     pub memory: DurationMs,
     /// How often members ping each other.
     pub ping_every: DurationMs,
-    /// For how long an answer lets a node act.
+    /// How long an answer to a ping lets a node act.
     pub lease: DurationMs,
-    /// After which silence a member is suspect.
+    /// The silence after which a member is suspect.
     pub suspect_after: DurationMs,
-    /// After which silence it is given up, if most agree.
+    /// The silence after which it is given up, if most agree.
     pub dead_after: DurationMs,
-    /// After which time without an answer of any seed a founder begins alone.
+    /// How long a founder waits for an answer of a seed before it founds a cluster.
     pub found_after: DurationMs,
     /// How long candidates wait for votes.
     pub election: DurationMs,
-    /// How often the head tells all nodes what is free where, for hints.
+    /// How often the head tells all nodes the free capacities, in hint mode.
     pub snapshot_every: DurationMs,
-    /// How long connecting may take, TLS included.
+    /// The time limit for connecting, including TLS.
     pub connect: DurationMs,
     /// The longest pause between two attempts to connect.
     pub reconnect_most: DurationMs,
-    /// How often an idle connection is tried.
+    /// How often an idle connection is checked.
     pub keep_alive: DurationMs,
 }
 
@@ -131,69 +131,69 @@ pub struct TimingSettings {
 pub struct LimitSettings {
     /// Members of the cluster.
     pub members: usize,
-    /// Messages that wait to be sent to one node; further ones are dropped, which their senders mend.
+    /// Messages waiting to be sent to one node; further ones are dropped, and their senders recover from that.
     pub send_queue: usize,
     /// Messages in one frame.
     pub frame: usize,
     /// Bytes of one frame.
     pub frame_size: ByteSize,
-    /// Frames received and not yet handled, of all nodes.
+    /// Frames received and not yet handled, of all nodes together.
     pub receive_queue: usize,
-    /// Bytes of what a task says of its instance.
+    /// Bytes of a task's payload, which describes its instance.
     pub payload: ByteSize,
-    /// Tasks of this node's own that are not settled; further ones are refused.
+    /// Tasks of this node that are not settled; further ones are refused.
     pub open: usize,
-    /// Of these, tasks on their way without an answer yet: further ones are held back on this node, the shortest sent first, so that a
-    /// cluster asked for more than it can do goes on doing what it can.
+    /// Of these, tasks in flight without an answer yet: further ones are held back on this node and the shortest sent first, so that an
+    /// overloaded cluster keeps doing what it can.
     pub window: usize,
     /// Instances on this node.
     pub running: usize,
-    /// Tasks that a node remembers, and the head; one more is refused. A million takes 40 MiB when in use, 16 MiB of it from the start.
+    /// Tasks that a node, or the head, remembers; one more is refused. A million takes 40 MiB when in use, 16 MiB of it from the start.
     pub remembered: usize,
-    /// Tasks that wait at the global scheduler.
+    /// Tasks waiting at the global scheduler.
     pub waiting: usize,
-    /// Instances elsewhere that this node has asked for and follows.
+    /// Instances that this node requested and keeps track of.
     pub placed: usize,
     /// Connections to each other node for calls to instances there.
     pub peer_connections: usize,
-    /// Calls, and instances that are followed, on one such connection at the same time.
+    /// Calls and followed instances on one such connection at the same time.
     pub peer_requests: u32,
 }
 
 impl LimitSettings {
-    /// Connections of all other nodes, each counted twice: an old one may not have ended when the new one comes.
+    /// The most connections of all other nodes, each counted twice: an old one may not have ended when its successor arrives.
     pub(crate) const fn connections(&self) -> usize {
         let each = self.peer_connections.saturating_add(1);
         self.members.saturating_mul(each).saturating_mul(2)
     }
 }
 
-/// How the head finds room for tasks that found none by themselves.
+/// How the head finds room for tasks that have not found any without it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GlobalStageSettings {
     /// Threads that score nodes on copies of what the head believes, while one committer has the last word; 0: the head's own task chooses,
-    /// by a tree over all nodes.
+    /// using a tree over all nodes.
     pub pre_schedulers: usize,
-    /// Tasks that may be out with them.
+    /// The most tasks handed out to them at a time.
     pub in_flight: usize,
-    /// How many nodes each names for a task.
+    /// How many nodes each of them names for a task.
     pub list: usize,
-    /// At how many nodes, drawn at random, each looks for a task.
+    /// How many nodes, drawn at random, each of them considers for a task.
     pub sample: usize,
-    /// How many lists for one task may fail before the committer looks at all nodes itself.
+    /// How many lists for one task may fail before the committer considers all nodes itself.
     pub retries: u32,
-    /// After which time a task that is out is taken back: its thread is gone.
+    /// The time after which a task that was handed out is taken back, because its thread is gone.
     pub lease: DurationMs,
 }
 
-/// What is made worse on purpose.
+/// Artificial slow-downs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EmulateSettings {
-    /// How long every message between two nodes is held back, in milliseconds.
+    /// The delay of every message between two nodes, in milliseconds.
     pub one_way_delay_ms: f64,
-    /// How long the global scheduler takes for each decision, in milliseconds.
+    /// The duration of each decision of the global scheduler, in milliseconds.
     pub decision_ms: f64,
 }
 
@@ -271,10 +271,10 @@ impl Default for LimitSettings {
 }
 
 impl ClusterSettings {
-    /// Checks what depends on more than one value.
+    /// Checks the settings, in particular combinations of them.
     ///
     /// # Errors
-    /// The first thing that cannot work, by the name of its setting.
+    /// The first invalid setting, by its name.
     pub fn check(&self) -> Result<(), ClusterError> {
         let (timing, limits) = (&self.timing, &self.limits);
         let address = self.advertise.unwrap_or(self.listen);
@@ -353,7 +353,7 @@ impl ClusterSettings {
                 ..Limits::default()
             },
             notice_every: NOTICE,
-            // Nodes number each other as they like, so they cannot deal slots alike.
+            // Nodes number each other independently, so they cannot agree on a distribution of slots.
             hint_spread: Spread::Even,
             ..Settings::for_round_trip(round_trip).with_policy(self.mode.policy())
         }
@@ -386,8 +386,8 @@ impl ClusterSettings {
             window: self.limits.window,
             patience: PATIENCE,
             central: self.mode == Mode::Central,
-            // Streams between live nodes lose nothing but at the bound of a queue. A task that waits is not lost, and what is sent again
-            // adds to what holds it up.
+            // Streams between live nodes lose messages only at the bound of a queue. A task that waits is not lost, and resending adds
+            // to the load that delays it.
             resend: Millis::new(self.timing.round_trip_ms * 50.0).max(RESEND),
             resend_most: RESEND * 4.0,
         }

@@ -1,10 +1,10 @@
-//! The pre-schedulers of the global stage: threads that score on copies of what the head believes of the nodes, and name the best few.
+//! The pre-schedulers of the global stage: threads that score nodes on copies of what the head believes of them, and name the best few.
 //!
-//! The copies are kept by messages: with what is handed out goes what has changed since the last. Nothing is shared, so the head's own
-//! task, where the committer is, never waits for a thread. What is decided, and how, is `fdn_scheduling::instance::Global` and
-//! `fdn_scheduling::commit`; here is only who works on it.
+//! The copies are updated by messages: each job carries what has changed since the previous one. Nothing is shared, so the head's own
+//! task, which contains the committer, never waits for a thread. What is decided, and how, is in `fdn_scheduling::instance::Global` and
+//! `fdn_scheduling::commit`; this module only runs the threads.
 //!
-//! Bounded: tasks out by the committer; jobs that wait for one thread by [`JOBS`]; what does not fit stays with the committer's share.
+//! Everything is bounded: tasks handed out by the committer; jobs waiting for one thread by [`JOBS`]; what does not fit stays pending.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
@@ -20,17 +20,17 @@ use tokio::sync::mpsc;
 use crate::metrics::Metrics;
 use crate::settings::GlobalStageSettings;
 
-/// Jobs that wait for one thread.
+/// The most jobs waiting for one thread.
 const JOBS: usize = 4;
 
-/// What a pre-scheduler is to do.
+/// The work for a pre-scheduler.
 struct Job {
-    /// What has changed since its last job.
+    /// Records that changed since its last job.
     news: Vec<(NodeIndex, NodeRecord)>,
     wanted: Vec<Wanted>,
 }
 
-/// Lists that were made for the global scheduler of a term.
+/// Lists made for the global scheduler of a term.
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) term: Term,
@@ -41,11 +41,11 @@ pub(crate) struct Made {
 #[derive(Debug)]
 struct Worker {
     jobs: SyncSender<Job>,
-    /// Up to which change of the records its copy is.
+    /// The number of the change up to which its copy of the records is current.
     seen: u64,
-    /// Handed out and not yet sent to it.
+    /// Tasks given to it but not sent yet.
     pending: Vec<Wanted>,
-    /// Sent to it, and not yet back.
+    /// The number of tasks sent to it and not yet returned.
     at_work: usize,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct PreSchedulers {
 }
 
 impl PreSchedulers {
-    /// Starts them; their lists go to `made`.
+    /// Starts the threads; their lists go to `made`.
     pub(crate) fn start(
         term: Term,
         settings: &GlobalStageSettings,
@@ -85,12 +85,12 @@ impl PreSchedulers {
         })
     }
 
-    /// How many there are.
+    /// The number of pre-schedulers.
     pub(crate) const fn count(&self) -> usize {
         self.workers.len()
     }
 
-    /// Gives a task to the one that has least to do.
+    /// Gives a task to the pre-scheduler with the fewest tasks.
     pub(crate) fn give(&mut self, wanted: Wanted) {
         let load = |worker: &&mut Worker| worker.at_work + worker.pending.len();
         if let Some(worker) = self.workers.iter_mut().min_by_key(load) {
@@ -98,7 +98,7 @@ impl PreSchedulers {
         }
     }
 
-    /// Sends what was given, with what has changed. A thread that is gone gets nothing: what it had is handed out again after its lease.
+    /// Sends the given tasks, with the changed records. A thread that is gone gets nothing: its tasks are handed out again after their lease.
     pub(crate) fn send(&mut self, records: &Store) {
         for worker in self
             .workers
@@ -122,7 +122,7 @@ impl PreSchedulers {
         }
     }
 
-    /// A job is done.
+    /// Handles the end of a job.
     pub(crate) fn done(&mut self, made: &Made) {
         self.metrics.jobs.dec();
         if let Some(worker) = self.workers.get_mut(made.worker) {

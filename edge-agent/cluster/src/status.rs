@@ -1,4 +1,4 @@
-//! How a node of a cluster stands, for operators and tests.
+//! The status of a cluster's node, for operators and tests.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,38 +9,38 @@ use serde::Serialize;
 use crate::identity::Key;
 use crate::membership::Status;
 
-/// One node's view.
+/// The status of a cluster from one node's point of view.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClusterStatus {
-    /// Which node says this.
+    /// The node that reports this.
     pub node: NodeId,
     /// Whether it is a member.
     pub joined: bool,
-    /// Whether most members let it act.
+    /// Whether most members grant it to act.
     pub quorum: bool,
-    /// The head it knows.
+    /// The head that it knows.
     pub head: Option<NodeId>,
-    /// The head's number.
+    /// The head's epoch; 0 if no head is known.
     pub epoch: u32,
     /// All members, itself among them.
     pub members: Vec<MemberStatus>,
-    /// What it has.
+    /// Its capacity.
     pub capacity: Resources,
-    /// What its instances take.
+    /// The resources used by its instances.
     pub used: Resources,
-    /// What is reserved.
+    /// The resources reserved for instances.
     pub reserved: Resources,
-    /// Its instances.
+    /// The number of its instances.
     pub running: usize,
-    /// Its own tasks that are not settled.
+    /// The number of its tasks that are not settled.
     pub open: usize,
-    /// Instances anywhere that it has asked for.
+    /// The number of instances, anywhere, that it requested.
     pub placed: usize,
-    /// Tasks that wait at the global scheduler, if it is the head.
+    /// The number of tasks waiting at the global scheduler, if it is the head.
     pub waiting: usize,
-    /// Its own tasks that are held back until others have had their answer.
+    /// The number of its tasks that are held back until others are answered.
     pub held: usize,
-    /// How many tasks it has passed on or started, by what it did with them ([`crate::Step`]).
+    /// How many tasks it has passed on or started, by step ([`crate::Step`]).
     pub stages: BTreeMap<&'static str, u64>,
     /// The global stage, if it is the head.
     pub global: Option<GlobalStatus>,
@@ -49,33 +49,33 @@ pub struct ClusterStatus {
 /// The global stage of the head.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GlobalStatus {
-    /// Its pre-schedulers; 0: it decides by itself.
+    /// The number of its pre-schedulers; 0: it decides by itself.
     pub pre_schedulers: usize,
-    /// Tasks that wait, those that are out included.
+    /// The number of waiting tasks, including those that are handed out.
     pub waiting: usize,
-    /// Tasks out with pre-schedulers.
+    /// The number of tasks handed out to pre-schedulers.
     pub out: usize,
-    /// Lists committed since the start, by the place in them of the node that got the task, or why none did.
+    /// Lists committed since the start, by the position in the list of the node that got the task, or why none did.
     pub lists: BTreeMap<&'static str, u64>,
-    /// Lists whose first node had changed since the pre-scheduler looked.
+    /// Lists whose first node had changed since the pre-scheduler made them.
     pub conflicts: u64,
 }
 
-/// A member as one node sees it.
+/// A member from one node's point of view.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MemberStatus {
     /// Its name.
     pub node: NodeId,
     /// Its process and incarnation.
     pub key: Key,
-    /// Where it is reached.
+    /// The address at which it is reached.
     pub address: SocketAddr,
-    /// How it stands.
+    /// Its membership status.
     pub status: Status,
     /// Whether it takes no more instances.
     pub draining: bool,
-    /// Whether a stream leads there.
+    /// Whether there is a stream to it.
     pub connected: bool,
-    /// What it has.
+    /// Its capacity.
     pub capacity: Resources,
 }

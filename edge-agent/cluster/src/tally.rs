@@ -1,8 +1,8 @@
-//! A table of instances that knows, per process, a sum over those that concern it: two nodes compare their sums with every ping, so that what
-//! one has missed of the other's instances shows however it was lost.
+//! A table of instances with a sum per process over the instances that concern it: two nodes compare their sums with every ping, so that
+//! news of instances that one has missed is detected, however it was lost.
 //!
-//! The sum is of numbers mixed from the ids, so that it grows and shrinks with every instance; a difference between two of them stays the same as long
-//! as both hear of the same instances.
+//! The sum is over numbers mixed from the ids, so it changes with every instance added or removed; the difference of two sums stays the same
+//! as long as both sides hear of the same instances.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::idmap::IdMap;
 #[derive(Clone, Debug)]
 pub(crate) struct Tallied<V> {
     entries: IdMap<V>,
-    /// How many concern a process, and their sum.
+    /// The number of instances that concern a process, and their sum.
     sums: BTreeMap<Tag, (usize, u64)>,
     concerns: fn(&V) -> Tag,
 }
@@ -47,12 +47,12 @@ impl<V> Tallied<V> {
         self.entries.get(&id)
     }
 
-    /// To change it; not whom it concerns.
+    /// The entry, to be changed; the process that it concerns must stay the same.
     pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut V> {
         self.entries.get_mut(&id)
     }
 
-    /// To change all; not whom they concern.
+    /// All entries, to be changed; the processes that they concern must stay the same.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.entries.values_mut()
     }
@@ -78,12 +78,12 @@ impl<V> Tallied<V> {
         Some(value)
     }
 
-    /// The sum over those that concern a process.
+    /// The sum over the instances that concern a process.
     pub(crate) fn sum(&self, tag: Tag) -> u64 {
         self.sums.get(&tag).map_or(0, |(_, sum)| *sum)
     }
 
-    /// Those that concern a process and of which this holds, by id.
+    /// The sorted ids of the instances that concern a process and for which `holds` is true.
     pub(crate) fn ids(&self, tag: Tag, holds: impl Fn(u64, &V) -> bool) -> Vec<u64> {
         if !self.sums.contains_key(&tag) {
             return Vec::new();
@@ -100,7 +100,7 @@ impl<V> Tallied<V> {
         ids
     }
 
-    /// All, by id.
+    /// All ids, sorted.
     pub(crate) fn all(&self) -> Vec<u64> {
         let mut ids: Vec<u64> = self.entries.keys().copied().collect();
         ids.sort_unstable();

@@ -1,7 +1,7 @@
-//! The way of a task through the cluster: which stages it passed, on which nodes, and how long each had it.
+//! The trace of a task through the cluster: the stages that it passed, on which nodes, and how long each held it.
 //!
-//! Every holder adds one entry when it passes the task on; durations only, for clocks of nodes differ. What was lost on the way is not in it: a trace
-//! explains, it proves nothing.
+//! Every holder adds one entry when it passes the task on, with a duration only, because clocks of nodes differ. What was lost on the way is
+//! missing: a trace explains, but proves nothing.
 
 use std::time::Duration;
 
@@ -10,37 +10,37 @@ use serde::Serialize;
 
 use crate::identity::Tag;
 
-/// The longest trace that is kept; tasks seldom pass through more than four holders.
+/// The most entries of a trace; tasks seldom pass through more than four holders.
 const HOPS_MAX: usize = 12;
-/// The longest time an entry can show: 2^32 microseconds.
+/// The longest duration of an entry: 2^32 microseconds.
 const MICROS_MAX: u128 = u32::MAX as u128;
 
-/// What was done with a task.
+/// What a node did with a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
-    /// It was started where it arrived.
+    /// Started it where it had arrived.
     Local,
-    /// Other nodes were asked; it went to the one that said yes.
+    /// Probed other nodes and sent it to the one that accepted.
     Probed,
-    /// It was started on a node that had said yes.
+    /// Started it after accepting a probe.
     Probe,
-    /// It was sent on by a hint.
+    /// Sent it on according to a hint.
     Hinted,
-    /// It was started where a hint had sent it.
+    /// Started it after a hint had sent it here.
     Hint,
-    /// It went to the global scheduler.
+    /// Sent it to the global scheduler.
     Forwarded,
-    /// The global scheduler chose a node.
+    /// Chose a node for it, as the global scheduler.
     Placed,
-    /// It was started where the global scheduler had sent it.
+    /// Started it after the global scheduler had sent it here.
     Global,
-    /// The node that the global scheduler chose had no room, and sent it back.
+    /// Had no room for it although the global scheduler had chosen this node, and sent it back.
     Bounced,
 }
 
 impl Step {
-    /// As metrics and logs name it.
+    /// The name in metrics and logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -73,15 +73,15 @@ pub(crate) const STEPS: [Step; 9] = [
 /// One entry of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Hop {
-    /// On which node; none if it is no member any more.
+    /// The node; `None` if it is no longer a member.
     pub node: Option<NodeId>,
-    /// What it did.
+    /// What it did with the task.
     pub step: Step,
-    /// How many microseconds it had the task.
+    /// How long it held the task, in microseconds.
     pub micros: u32,
 }
 
-/// Adds an entry in its packed form: 24 bits of the tag, 8 of the step, 32 of microseconds.
+/// Adds an entry in its packed form: 24 bits of the tag, 8 of the step, 32 of the microseconds.
 pub(crate) fn push(hops: &mut Vec<u64>, tag: Tag, step: Step, held: Duration) {
     if hops.len() < HOPS_MAX {
         let micros = held.as_micros().min(MICROS_MAX) as u64;
@@ -89,7 +89,7 @@ pub(crate) fn push(hops: &mut Vec<u64>, tag: Tag, step: Step, held: Duration) {
     }
 }
 
-/// Reads a trace; entries of a step that is not known are left out.
+/// Decodes a trace; entries with an unknown step are left out.
 pub(crate) fn read(hops: &[u64], name: impl Fn(Tag) -> Option<NodeId>) -> Vec<Hop> {
     let read = |packed: &u64| {
         let step = STEPS.get(usize::from((packed >> 32) as u8))?;

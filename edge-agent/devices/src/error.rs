@@ -1,48 +1,48 @@
-//! What can go wrong with devices.
+//! Errors of devices.
 
 use std::path::PathBuf;
 
 use fdn_core::{Coded, ErrorCode, InstanceId, MebiBytes};
 use fdn_scheduling::resource::ResourceError;
 
-/// Why slices cannot be bound or given back.
+/// Why slices cannot be bound or released.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// No device of this node could ever give so much.
+    /// The devices of this node could never provide this.
     #[error("no device here can give {wanted} to {count} of a kind: {reason}")]
     Never {
-        /// Memory of each device.
+        /// The memory of each device.
         wanted: MebiBytes,
-        /// Of how many.
+        /// The number of devices.
         count: u32,
         /// What is missing.
         reason: &'static str,
     },
-    /// Now there is no room.
+    /// There is no room now.
     #[error("too few devices have {wanted} free: {count} are needed")]
     NoRoom {
-        /// Memory of each device.
+        /// The memory of each device.
         wanted: MebiBytes,
-        /// Of how many.
+        /// The number of devices.
         count: u32,
     },
-    /// The allocation table holds as many bindings as it may.
+    /// The allocation table has reached its maximum of bindings.
     #[error("{most} instances hold slices of devices, as many as `devices.max_bindings` allows")]
     Full {
-        /// How many.
+        /// The maximum.
         most: usize,
     },
     /// The instance holds slices already.
     #[error("{0} already holds slices of devices")]
     AlreadyBound(InstanceId),
-    /// The instance holds nothing.
+    /// The instance holds no slices.
     #[error("{0} holds no slices of devices")]
     NotBound(InstanceId),
-    /// The packed words say otherwise than the allocation table, which is a bug.
+    /// The packed words contradict the allocation table, which is a bug.
     #[error("the allocation table of devices contradicts itself")]
     Contradiction(#[from] ResourceError),
-    /// The change could not be written, so it was not made.
+    /// The change could not be written to disk, so it was not made.
     #[error("the allocation table of devices could not be written")]
     Store(#[from] StoreError),
 }
@@ -66,7 +66,7 @@ impl Coded for BindError {
 pub struct StoreError {
     /// The file.
     pub path: PathBuf,
-    /// Why.
+    /// The cause.
     #[source]
     pub source: std::io::Error,
 }
@@ -77,14 +77,14 @@ impl Coded for StoreError {
     }
 }
 
-/// Why the devices of the machine are not known.
+/// Why the devices of the machine are unknown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiscoveryError {
     /// NVML failed.
     #[error("NVML: {0}")]
     Nvml(#[from] nvml_wrapper::error::NvmlError),
-    /// The driver names a device in a way that cannot be used.
+    /// The driver's id of a device is not valid.
     #[error("a device has a name that cannot be used: {0}")]
     Name(#[from] fdn_core::ParseError),
 }

@@ -1,10 +1,10 @@
-//! What an instance is started with, so that it sees its devices and no other.
+//! What an instance is started with, so that it sees its own devices only.
 //!
-//! - *Docker*: the devices are asked for by their ids (`DeviceRequest` of driver `nvidia`), and the variables are set.
-//! - *Kubernetes*: the variables are set; with the NVIDIA runtime class that makes exactly these devices visible.
-//! - *MPS*: where its control daemon runs, its client variables limit memory and threads, and its pipes are made visible. Only then is
-//!   the limit of memory enforced by the driver; without MPS, and on a whole GPU, the allocation table keeps account and the function keeps to it.
-//!   A MIG instance is enforced by the hardware.
+//! - *Docker*: the devices are requested by their ids (`DeviceRequest` of driver `nvidia`), and the variables are set.
+//! - *Kubernetes*: the variables are set; with the NVIDIA runtime class, exactly these devices become visible.
+//! - *MPS*: if its control daemon runs, its client variables limit memory and threads, and its pipes are mounted. Only then does the driver
+//!   enforce the memory limit; without MPS, and on a whole GPU, the allocation table only accounts for it and the function must respect it. On a
+//!   MIG instance, the hardware enforces it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,7 +15,7 @@ use fdn_core::device::{DeviceGrant, DeviceKind};
 use crate::allocations::Bound;
 use crate::settings::DevicesSettings;
 
-/// The variable by which MPS limits an instance's share of a device's cores, in percent.
+/// The variable with which MPS limits an instance's share of a device's cores, in percent.
 pub const THREADS: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 
 /// A running MPS control daemon.
@@ -26,7 +26,7 @@ pub struct Mps {
 }
 
 impl Mps {
-    /// The daemon whose pipes the settings name, if it runs now.
+    /// The daemon at the pipes that the settings name, if it runs now.
     #[must_use]
     pub fn running(settings: &DevicesSettings) -> Option<Self> {
         let pipe = &settings.mps_pipe;
@@ -38,7 +38,7 @@ impl Mps {
     }
 }
 
-/// Whether the process that wrote its id beside the pipes is there; pipes of a daemon that was killed remain.
+/// Whether the process whose id is in the file beside the pipes exists; the pipes of a killed daemon remain.
 fn daemon_lives(pipe: &Path) -> bool {
     let id = fs::read_to_string(pipe.join("nvidia-cuda-mps-control.pid"));
     id.ok()
@@ -89,7 +89,7 @@ fn variables(bound: &Bound, kind: DeviceKind, mps: Option<&Mps>) -> BTreeMap<Str
     set("NVIDIA_VISIBLE_DEVICES", ids.clone());
     set("CUDA_VISIBLE_DEVICES", ids);
     if let Some(mps) = mps {
-        // By the number that the device has inside, where only these devices are visible.
+        // By the index of the device inside the container, where only these devices are visible.
         let limits = (0..bound.devices.len()).map(|n| format!("{n}={}M", bound.memory.get()));
         set(
             "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn pipes_of_a_dead_daemon_are_no_daemon() {
         let folder = tempfile::tempdir().expect("folder");
-        // No process has the largest number that there can be (4,194,304 is the kernel's bound).
+        // No process has this id: the kernel's limit is 4,194,304.
         assert_eq!(mps_at(folder.path(), 4_194_305), None);
         let nowhere = DevicesSettings {
             mps_pipe: folder.path().join("none"),

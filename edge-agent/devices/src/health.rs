@@ -1,13 +1,12 @@
-//! What faults of a device mean: whether it goes out of service.
+//! Decides whether a fault takes a device out of service.
 //!
-//! Xid numbers are the NVIDIA driver's (docs.nvidia.com/deploy/xid-errors). Some are the fault of the program that ran; the device is as
-//! good as before, and the settings name them (`devices.ignored_xids`; the default is the list of NVIDIA's own Kubernetes plug-in).
-//! Every other one, and an error in memory that could not be corrected, takes the device out of service until somebody has looked, or
-//! the machine has been started anew.
+//! Xid numbers are the NVIDIA driver's (docs.nvidia.com/deploy/xid-errors). Some are the fault of the program that ran and leave the device
+//! sound; the settings list them (`devices.ignored_xids`; the default is the list of NVIDIA's own Kubernetes plug-in). Every other one, and an
+//! uncorrectable memory error, takes the device out of service until an operator puts it back, or the machine restarts.
 
 use fdn_core::DeviceId;
 
-/// Something that happened to a device.
+/// An event of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthEvent {
     /// The device, or the GPU that it is a part of.
@@ -16,23 +15,23 @@ pub struct HealthEvent {
     pub what: Health,
 }
 
-/// What can happen to a device.
+/// The kinds of device events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// The driver reported an error, with its number if that is known.
+    /// The driver reported an Xid error, with its number if known.
     Xid(Option<u64>),
-    /// An error in memory that could not be corrected.
+    /// An uncorrectable memory error.
     DoubleBitEcc,
-    /// It has fallen off the bus.
+    /// The device has fallen off the bus.
     Lost,
-    /// It can be used again.
+    /// The device can be used again.
     Recovered,
-    /// Its MIG instances are others now.
+    /// The device's MIG instances have changed.
     Reconfigured,
 }
 
 impl Health {
-    /// Its kind, for metrics: one of a few.
+    /// The kind as a metrics label, out of a fixed set.
     #[must_use]
     pub const fn kind(self) -> &'static str {
         match self {
@@ -44,7 +43,7 @@ impl Health {
         }
     }
 
-    /// What is to be done.
+    /// What the event leads to.
     #[must_use]
     pub fn verdict(self, ignored_xids: &[u64]) -> Verdict {
         match self {
@@ -61,20 +60,20 @@ impl Health {
     }
 }
 
-/// What a fault leads to.
+/// The consequence of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The device stays as it is.
     Nothing,
-    /// It goes out of service, for this reason.
+    /// The device goes out of service, for this reason.
     Out(String),
-    /// It comes back into service.
+    /// The device comes back into service.
     Back,
-    /// The machine is asked which devices it has.
+    /// The machine's devices are scanned again.
     Rescan,
 }
 
-/// The more frequent ones in words, for who has no list at hand.
+/// Describes the more frequent errors, for readers without NVIDIA's list.
 const fn meaning(xid: u64) -> &'static str {
     match xid {
         48 => ", an uncorrectable error in its memory",

@@ -1,14 +1,14 @@
-//! GPU devices of a node: found, watched, and bound to instances slice by slice.
+//! GPU devices of a node: discovered, watched, and bound to instances slice by slice.
 //!
-//! - [`discovery`] finds devices and hears of their faults: through NVML, or made up by settings.
-//! - [`allocations`] is which instance holds which slice: a pure state machine over the packed words of [`fdn_scheduling::resource`], which
+//! - [`discovery`] finds devices and reports their faults: through NVML, or simulated by settings.
+//! - [`allocations`] tracks which instance holds which slice: a pure state machine over the packed words of [`fdn_scheduling::resource`], which
 //!   filters, scores and chooses.
 //! - [`store`] keeps the allocation table on disk, so that bindings survive the agent.
-//! - [`grant`] makes of a binding what an instance is started with.
-//! - [`Devices`] holds them together: every change is on disk before anybody acts on it.
+//! - [`grant`] turns a binding into what an instance is started with.
+//! - [`Devices`] combines them: every change is on disk before anybody acts on it.
 //!
-//! Never is more memory of a device bound than it has. What really runs is always right: after a restart the allocation table is brought in line
-//! with it, and an instance that cannot be brought in line has to end before its device is given out again.
+//! A device never has more memory bound than it has. The instances that really run are authoritative: after a restart the allocation table is
+//! reconciled with them, and an instance that does not fit must end before its device is assigned again.
 
 pub mod allocations;
 pub mod discovery;

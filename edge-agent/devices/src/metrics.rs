@@ -1,10 +1,10 @@
-//! What is counted of devices. The labels are the devices of the machine and a few words.
+//! Metrics of devices. The labels are the machine's devices and models, and a few fixed words.
 
 use fdn_core::NodeId;
 use fdn_core::device::DeviceStatus;
 use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
-/// Metrics of a node's devices.
+/// The metrics of a node's devices.
 #[derive(Clone, Debug)]
 pub struct DeviceMetrics {
     memory: IntGaugeVec,
@@ -20,7 +20,7 @@ impl DeviceMetrics {
     /// Registers the metrics of `node`.
     ///
     /// # Errors
-    /// When one of the names is taken.
+    /// When one of the names is already registered.
     pub fn new(registry: &Registry, node: &NodeId) -> Result<Self, prometheus::Error> {
         let opts = |name: &str, help: &str| {
             Opts::new(format!("fdn_agent_device{name}"), help).const_label("node", node.as_str())
@@ -54,7 +54,7 @@ impl DeviceMetrics {
         })
     }
 
-    /// Shows the devices as they are; those that are gone go from the list.
+    /// Publishes the present devices; removes those that are gone.
     pub(crate) fn show(&self, devices: &[DeviceStatus], lost: usize) {
         for gauges in [&self.memory, &self.bound, &self.in_service, &self.slices] {
             gauges.reset();

@@ -1,8 +1,8 @@
-//! The allocation table, disk, discovery and metrics held together.
+//! Combines the allocation table, the disk, discovery and metrics.
 //!
-//! Every change is made on a copy, written to disk, and only then taken over: what an instance is started with is always on disk, and a
-//! disk that fails refuses bindings instead of forgetting them. Calls block for as long as the disk takes; an asynchronous caller
-//! makes them from a blocking task.
+//! Every change is made on a copy, written to disk, and only then put into effect: what an instance is started with is always on disk, and a
+//! failing disk refuses bindings instead of forgetting them. Calls block for as long as the disk takes; asynchronous callers must use a blocking
+//! task.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -24,35 +24,35 @@ use crate::metrics::DeviceMetrics;
 use crate::settings::DevicesSettings;
 use crate::store::AllocationStore;
 
-/// Told to whoever runs instances.
+/// An event for the part that runs instances.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The devices of these instances are gone, or no longer have room for them: they have to end, and their end has to be told.
+    /// The devices of these instances are gone, or no longer have room for them: they must end, and their end must be reported.
     Lost(BTreeSet<InstanceId>),
-    /// A device of these instances has failed: others should take over before they are ended.
+    /// A device of these instances has failed: others should take over before these are ended.
     Unhealthy {
-        /// The devices.
+        /// The failed devices.
         devices: BTreeSet<DeviceId>,
-        /// Why.
+        /// Why they failed.
         reason: String,
-        /// Who holds slices of them.
+        /// The instances that hold slices of them.
         instances: BTreeSet<InstanceId>,
     },
 }
 
-/// What the devices of a node need.
+/// What the devices of a node are made of.
 pub struct Parts<'a> {
     /// The section `[devices]`.
     pub settings: DevicesSettings,
-    /// Where the allocation table is kept.
+    /// The folder of the allocation table.
     pub folder: &'a Path,
-    /// Where devices come from.
+    /// The source of devices and events.
     pub discovery: Arc<dyn Discovery>,
-    /// Where they are counted.
+    /// The metrics of the devices.
     pub metrics: DeviceMetrics,
-    /// Changes with every start of the machine, such as `/proc/sys/kernel/random/boot_id`.
+    /// An id that changes with every boot of the machine, such as `/proc/sys/kernel/random/boot_id`.
     pub boot: String,
-    /// The time, for what people read.
+    /// The clock, for times that people read.
     pub now: fn() -> Timestamp,
 }
 
@@ -73,7 +73,7 @@ struct Shared {
 }
 
 impl Devices {
-    /// Opens the allocation table and finds the devices. Bindings of the last run hold until [`Devices::reconcile`] is told what runs.
+    /// Opens the allocation table and scans for devices. Bindings of the last run stay in effect until [`Devices::reconcile`] learns what runs.
     ///
     /// # Errors
     /// When the allocation table cannot be read or written.
@@ -106,10 +106,10 @@ impl Devices {
         Ok(devices)
     }
 
-    /// Binds slices and says what the instance is to be started with; on disk when this returns.
+    /// Binds slices and returns what to start the instance with; the binding is on disk when this returns.
     ///
     /// # Errors
-    /// As [`AllocationTable::bind`], or when the disk fails: nothing is bound then.
+    /// Like [`AllocationTable::bind`], or when the disk fails: nothing is bound then.
     pub fn bind(
         &self,
         instance: InstanceId,
@@ -130,7 +130,7 @@ impl Devices {
         Ok(self.grants(&bound?))
     }
 
-    /// What the instance was given; again after a restart of the agent, in which the MPS daemon may have come or gone.
+    /// The grants of a binding; computed again after a restart of the agent, since the MPS daemon may have come or gone.
     #[must_use]
     pub fn grants(&self, bound: &Bound) -> Vec<DeviceGrant> {
         let kind = self
@@ -142,7 +142,7 @@ impl Devices {
         grants(bound, kind, mps.as_ref())
     }
 
-    /// Whether devices of this node could give what is asked for if they were free and in service ([`AllocationTable::could`]).
+    /// Whether the devices of this node could provide the request if all were free and in service ([`AllocationTable::could`]).
     ///
     /// # Errors
     /// [`BindError::Never`], with what is missing.
@@ -150,15 +150,15 @@ impl Devices {
         self.shared.allocations().could(request)
     }
 
-    /// Which of these instances would have to end for a request to be bound ([`AllocationTable::in_the_way`]).
+    /// Which of these instances would have to end so that a request can be bound ([`AllocationTable::in_the_way`]).
     #[must_use]
     pub fn in_the_way(&self, request: &GpuRequest, idle: &[InstanceId]) -> Option<Vec<InstanceId>> {
-        // On a copy: it takes a while, and nothing that it says is a promise.
+        // On a copy: it takes a while, and the result is not a promise.
         let allocations = self.shared.allocations().clone();
         allocations.in_the_way(request, idle)
     }
 
-    /// An instance has ended.
+    /// Releases the slices of an instance that has ended.
     ///
     /// # Errors
     /// [`BindError::NotBound`], or when the disk fails: the slices stay bound then, and the next [`Devices::reconcile`] frees them.
@@ -168,7 +168,7 @@ impl Devices {
             .map(drop)
     }
 
-    /// Brings the allocation table in line with what runs: all of it.
+    /// Reconciles the allocation table with the instances that run; `running` must be complete.
     ///
     /// # Errors
     /// When the disk fails.
@@ -188,10 +188,10 @@ impl Devices {
         Ok(done)
     }
 
-    /// Asks the machine which devices it has.
+    /// Scans the machine for its devices.
     ///
     /// # Errors
-    /// When the disk fails. A driver that cannot say is logged, and what was known stays true.
+    /// When the disk fails. A failure of the driver is logged, and what was known remains valid.
     pub fn scan(&self) -> Result<Affected, BindError> {
         match self.shared.discovery.devices() {
             Ok(found) => self
@@ -204,7 +204,7 @@ impl Devices {
         }
     }
 
-    /// Takes a device out of service, by hand.
+    /// Takes a device out of service.
     ///
     /// # Errors
     /// When the disk fails.
@@ -214,7 +214,7 @@ impl Devices {
             .change(|allocations| Ok(allocations.out_of_service(device, reason, now)))
     }
 
-    /// Puts a device back into service, by hand.
+    /// Puts a device back into service.
     ///
     /// # Errors
     /// When the disk fails.
@@ -223,19 +223,19 @@ impl Devices {
             .change(|allocations| Ok(allocations.back_in_service(device)))
     }
 
-    /// Every device and who holds what of it.
+    /// Every device with the instances that hold slices of it.
     #[must_use]
     pub fn status(&self) -> Vec<DeviceStatus> {
         self.shared.allocations().status()
     }
 
-    /// Memory that can be bound, and memory of all devices.
+    /// The memory that can be bound, and the memory of all devices.
     #[must_use]
     pub fn totals(&self) -> (MebiBytes, MebiBytes) {
         self.shared.allocations().totals()
     }
 
-    /// Memory that can be bound, and memory that is, at one moment.
+    /// The memory that can be bound and the memory that is bound, at the same moment.
     #[must_use]
     pub fn left(&self) -> (MebiBytes, MebiBytes) {
         let allocations = self.shared.allocations();
@@ -247,10 +247,10 @@ impl Devices {
         (allocations.totals().0, bound)
     }
 
-    /// Watches the devices until the guard is dropped, and tells of instances that are concerned.
+    /// Watches the devices until the guard is dropped; reports the affected instances.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// When a thread cannot be started.
     pub fn watch(
         &self,
         report: impl Fn(Event) + Send + 'static,
@@ -271,7 +271,7 @@ impl Devices {
         })
     }
 
-    /// Acts on events, and scans from time to time.
+    /// Handles events, and scans at intervals.
     fn keep(
         &self,
         stop: &AtomicBool,
@@ -285,7 +285,7 @@ impl Devices {
             let scan = match events.recv_timeout(wait.min(std::time::Duration::from_millis(200))) {
                 Ok(event) => self.heard(&event, report),
                 Err(RecvTimeoutError::Timeout) => wait.is_zero(),
-                // No more events; scans go on.
+                // There will be no more events; scans continue.
                 Err(RecvTimeoutError::Disconnected) => {
                     thread::sleep(wait.min(std::time::Duration::from_millis(200)));
                     wait.is_zero()
@@ -298,7 +298,7 @@ impl Devices {
         }
     }
 
-    /// Acts on an event; says whether to scan.
+    /// Handles an event; returns whether to scan.
     fn heard(&self, event: &HealthEvent, report: &dyn Fn(Event)) -> bool {
         let shared = &self.shared;
         let kind = event.what.kind();
@@ -354,13 +354,13 @@ fn listen(discovery: &dyn Discovery, stop: &AtomicBool, sender: &mpsc::Sender<He
 
 impl Shared {
     fn allocations(&self) -> MutexGuard<'_, AllocationTable> {
-        // A change is made on a copy, so a panic leaves the allocation table whole.
+        // Changes are made on a copy, so a panic leaves the allocation table consistent.
         self.allocations
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a change: on disk first.
+    /// Makes a change, on disk first.
     fn change<T>(
         &self,
         change: impl FnOnce(&mut AllocationTable) -> Result<T, BindError>,
@@ -394,7 +394,7 @@ impl Drop for WatchGuard {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so.
+            // A panic of the thread has been reported already.
             drop(thread.join());
         }
     }

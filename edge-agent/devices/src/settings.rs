@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 use crate::allocations::AllocationOptions;
 use crate::discovery::Device;
 
-/// How groups of devices are compared.
+/// How groups of like devices are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScoreName {
-    /// Least left over on the devices that the instance gets.
+    /// The least left over on the devices that the instance gets.
     #[default]
     SmallestLeftover,
-    /// Most in use.
+    /// The most in use.
     Packing,
-    /// Least in use: spreads.
+    /// The least in use: spreads instances.
     LeastRequested,
 }
 
@@ -37,10 +37,10 @@ impl ScoreName {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceOrder {
-    /// The one with the least free that suffices: keeps devices whole.
+    /// The one with the least free that suffices: keeps other devices whole.
     #[default]
     MostUsed,
-    /// The one with the most free: spreads.
+    /// The one with the most free: spreads instances.
     LeastUsed,
 }
 
@@ -53,19 +53,19 @@ impl DeviceOrder {
     }
 }
 
-/// Devices that are made up, for machines without one.
+/// Simulated devices, for machines without a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SimulatedGroup {
-    /// How many.
+    /// The number of devices.
     pub count: u32,
-    /// Memory of each.
+    /// The memory of each.
     pub memory: ByteSize,
-    /// What its driver would call it.
+    /// The model name.
     pub model: String,
-    /// Into how many equal MIG instances each is cut; 0 leaves it whole.
+    /// The number of equal MIG instances that each is divided into; 0 leaves it whole.
     pub mig: u32,
-    /// A file that names devices, one a line: they have failed while they stand there. To rehearse faults.
+    /// A file with device ids, one per line, of devices that count as failed while they are listed. For rehearsing faults.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub faults: Option<PathBuf>,
 }
@@ -83,7 +83,7 @@ impl Default for SimulatedGroup {
 }
 
 impl SimulatedGroup {
-    /// The devices.
+    /// The simulated devices.
     #[must_use]
     pub fn devices(&self) -> Vec<Device> {
         let name = |text: String| -> DeviceId {
@@ -119,26 +119,26 @@ impl SimulatedGroup {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DevicesSettings {
-    /// Whether GPUs are looked for at all.
+    /// Whether to look for GPUs at all.
     pub enabled: bool,
-    /// What is bound at a time: a demand is rounded up to it, a device's memory down.
+    /// The unit in which memory is bound: a request is rounded up to it, a device's memory down.
     pub unit: ByteSize,
-    /// Instances that hold slices at the same time, at most.
+    /// The maximum number of instances that hold slices at the same time.
     pub max_bindings: usize,
     /// How groups of like devices are compared.
     pub score: ScoreName,
-    /// Which device of a group is taken.
+    /// Which device of a group is chosen.
     pub order: DeviceOrder,
-    /// How often the machine is asked which devices it has.
+    /// The interval between scans for devices.
     pub rescan: DurationMs,
-    /// Xid errors that are the fault of a program and say nothing about the device.
+    /// Xid errors that are a program's fault and do not affect the device.
     pub ignored_xids: Vec<u64>,
-    /// Where the MPS control daemon has its pipes; used only while it runs.
+    /// The folder of the MPS control daemon's pipes; used only while the daemon runs.
     pub mps_pipe: PathBuf,
     /// The shared-memory folder of the MPS daemon, if containers need it mounted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mps_shm: Option<PathBuf>,
-    /// Devices that are made up; with a `count`, no others are looked for.
+    /// Simulated devices; with a `count`, no real ones are looked for.
     pub simulated: SimulatedGroup,
 }
 
@@ -159,14 +159,14 @@ impl Default for DevicesSettings {
     }
 }
 
-/// Simulated devices at most: a typing error must not fill the memory.
+/// The maximum number of simulated devices: a typing error must not exhaust the memory.
 const SIMULATED_MAX: u32 = 1024;
 
 impl DevicesSettings {
-    /// Refuses values that cannot work; the rule that is broken.
+    /// Refuses values that cannot work; returns the violated rule.
     ///
     /// # Errors
-    /// The first such rule.
+    /// With the first violated rule.
     pub fn check(&self) -> Result<(), &'static str> {
         let simulated = self
             .simulated
@@ -196,7 +196,7 @@ impl DevicesSettings {
         }
     }
 
-    /// How the allocation table is kept.
+    /// The options of the allocation table.
     #[must_use]
     pub fn allocations(&self) -> AllocationOptions {
         AllocationOptions {

@@ -1,11 +1,11 @@
-//! The allocation table on disk: one file, replaced whole, with a checksum.
+//! The allocation table on disk: one file, replaced as a whole, with a checksum.
 //!
 //! ```text
-//! fdn-devices 1 1f2e3d4c        form, its version, CRC-32C of all that follows the line
+//! fdn-devices 1 1f2e3d4c        format, its version, CRC-32C of everything after this line
 //! {"boot":"…","devices":[…],"bindings":[…]}
 //! ```
 //!
-//! A file that is torn, changed or of another version is set aside, never guessed at: the bindings are then taken from what runs.
+//! A file that is torn, changed or of another version is renamed and ignored: the bindings are then taken from the instances that run.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Write};
@@ -17,20 +17,20 @@ use tracing::error;
 use crate::allocations::SavedAllocations;
 use crate::error::StoreError;
 
-/// What the first line begins with: the form and its version.
+/// The beginning of the first line: the format and its version.
 const FORM: &str = "fdn-devices 1";
 
-/// Where the allocation table is kept.
+/// The file of the allocation table.
 #[derive(Clone, Debug)]
 pub struct AllocationStore {
     path: PathBuf,
 }
 
 impl AllocationStore {
-    /// The store in `folder`, which is made if it does not exist, for its owner only.
+    /// Opens the store in `folder`, which is created if missing, accessible to its owner only.
     ///
     /// # Errors
-    /// When the folder cannot be made.
+    /// When the folder cannot be created.
     pub fn open(folder: &Path) -> Result<Self, StoreError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(|source| StoreError {
@@ -42,7 +42,7 @@ impl AllocationStore {
         })
     }
 
-    /// The allocation table as it was saved last; nothing on a new node, or when the file had to be set aside.
+    /// Reads the saved table; `None` on a new node, or if the file had to be set aside.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -62,10 +62,10 @@ impl AllocationStore {
         Ok(None)
     }
 
-    /// Replaces what was saved; returns when it is on disk.
+    /// Replaces the saved table; returns once it is on disk.
     ///
     /// # Errors
-    /// When the disk fails; what was saved before is still there.
+    /// When the disk fails; the previous table is still there.
     pub fn save(&self, saved: &SavedAllocations) -> Result<(), StoreError> {
         let fresh = self.path.with_extension("book.new");
         let write = || {
@@ -75,7 +75,7 @@ impl AllocationStore {
             file.write_all(&body)?;
             file.sync_all()?;
             fs::rename(&fresh, &self.path)?;
-            // The rename itself is on disk only once the folder is.
+            // The rename is durable only once the folder is synced.
             match self.path.parent() {
                 Some(folder) => File::open(folder)?.sync_all(),
                 None => Ok(()),
@@ -84,7 +84,7 @@ impl AllocationStore {
         write().map_err(|error| self.failed(error))
     }
 
-    /// The file.
+    /// The path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -148,7 +148,7 @@ mod tests {
             let mut bad = good.clone();
             bad[at] ^= 0x20;
             fs::write(store.path(), &bad).expect("written");
-            // Upper and lower case of the checksum mean the same.
+            // The case of the checksum's digits does not matter.
             let same = parse(&bad).is_ok_and(|allocations| allocations == saved());
             assert_eq!(store.load().expect("read").is_some(), same, "byte {at}");
             assert_eq!(store.path().exists(), same);

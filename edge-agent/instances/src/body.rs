@@ -1,4 +1,4 @@
-//! Bodies of requests and responses, as they pass between gateway and instance.
+//! Bodies of requests and responses between gateway and instance.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -14,19 +14,19 @@ use http_body_util::{BodyExt, Empty, Full};
 
 use crate::state::Exit;
 
-/// Whatever went wrong inside a body.
+/// Any error inside a body.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A streamed body with the types erased.
+/// A streamed body of an erased type.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-/// A request to an instance. Its URI may be in origin form (`/path?query`); hop-by-hop fields are the gateway's business.
+/// A request to an instance. Its URI may be in origin form (`/path?query`); the gateway takes care of hop-by-hop fields.
 pub type Request = http::Request<Body>;
 
-/// What an instance answered.
+/// The response of an instance.
 pub type Response = http::Response<Body>;
 
-/// A body without bytes.
+/// An empty body.
 #[must_use]
 pub fn empty_body() -> Body {
     Empty::new()
@@ -34,7 +34,7 @@ pub fn empty_body() -> Body {
         .boxed_unsync()
 }
 
-/// A body of these bytes.
+/// A body with these bytes.
 #[must_use]
 pub fn full_body(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into())
@@ -42,7 +42,7 @@ pub fn full_body(bytes: impl Into<Bytes>) -> Body {
         .boxed_unsync()
 }
 
-/// Gives a request without a `Host` field one (RFC 9112, section 3.2: every request has it).
+/// Adds a `Host` field to a request that has none (RFC 9112, section 3.2: every request has one).
 pub(crate) fn ensure_host(request: &mut Request) {
     if request.headers().contains_key(HOST) {
         return;
@@ -55,7 +55,7 @@ pub(crate) fn ensure_host(request: &mut Request) {
     request.headers_mut().insert(HOST, host);
 }
 
-/// A body of an instance in this process: fails when its instance ends, and holds something for as long as it lives.
+/// The body of an instance in this process: it fails when the instance ends, and keeps a guard for as long as it lives.
 pub(crate) struct Cut<G> {
     body: Body,
     ended: BoxFuture<'static, Exit>,
@@ -81,7 +81,7 @@ impl<G: Unpin> http_body::Body for Cut<G> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        // What is here already is whole, however the instance ends afterwards.
+        // Data that is already here is complete, however the instance ends afterwards.
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
             return Poll::Ready(frame);
         }

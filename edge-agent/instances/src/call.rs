@@ -1,4 +1,4 @@
-//! A call that got no response head, and whether it may be made again; and when a call that nobody waits for any more is over.
+//! Failures of calls before the response head, and whether such a call may be retried; and when an abandoned call is over.
 
 use fdn_core::{Coded, ErrorCode};
 use tokio::sync::watch;
@@ -7,32 +7,32 @@ use crate::body::Request;
 
 /// Why a call has no response.
 ///
-/// The difference decides whether the gateway may hand the request to another instance without asking whether the function
-/// is idempotent, so an implementation says [`CallFailure::NotSent`] only when it can prove it.
+/// The variant decides whether the gateway may pass the request to another instance without asking whether the function
+/// is idempotent, so an implementation returns [`CallFailure::NotSent`] only when it can prove it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallFailure {
-    /// No byte of the request was handed to the instance: it is not there, refused the connection, or is paused. The
-    /// request comes back whole and may be given to another instance.
+    /// No byte of the request was passed to the instance: it is not there, refused the connection, or is paused. The
+    /// request is returned complete and may be passed to another instance.
     #[error("the request was not handed to the instance: {reason}")]
     NotSent {
         /// The request, with its body untouched.
         request: Box<Request>,
-        /// What happened.
+        /// The cause.
         reason: String,
     },
-    /// The instance may have seen the request, wholly or in part. Only an idempotent function may be called again.
+    /// The instance may have seen the request, in whole or in part. Only an idempotent function may be called again.
     #[error("the call was interrupted: {reason}")]
     Interrupted {
-        /// What happened.
+        /// The cause.
         reason: String,
-        /// What the caller is told: the instance ended, or the function passed one of its limits.
+        /// The error code for the caller: the instance ended, or the function exceeded one of its limits.
         code: ErrorCode,
     },
 }
 
 impl CallFailure {
-    /// A request that was not handed over.
+    /// The failure of a call whose request was not passed on.
     #[must_use]
     pub fn not_sent(request: Request, reason: impl Into<String>) -> Self {
         Self::NotSent {
@@ -41,7 +41,7 @@ impl CallFailure {
         }
     }
 
-    /// A call that an instance's end cut short.
+    /// The failure of a call that was cut short by the end of its instance.
     #[must_use]
     pub fn interrupted(reason: impl Into<String>) -> Self {
         Self::Interrupted {
@@ -50,7 +50,7 @@ impl CallFailure {
         }
     }
 
-    /// The request, where it may be given to another instance as it is.
+    /// The request, if it may be passed to another instance as it is.
     #[must_use]
     pub fn into_request(self) -> Option<Request> {
         match self {
@@ -60,40 +60,40 @@ impl CallFailure {
     }
 }
 
-/// Held by a runtime for as long as an instance may work on a request. Whoever wants to know when that is over puts it into the
+/// Held by a runtime for as long as an instance may be working on a request. A caller that wants to know when that ends puts it into the
 /// request's extensions.
 ///
-/// A call that is given up need not be over: many servers work on after their client has left. A runtime that can see how long
-/// takes it out of the request and drops it then; with any other it goes with the request.
+/// A call that is abandoned need not be over: many servers continue working after their client has left. A runtime that can observe how long
+/// takes the guard out of the request and drops it then; with other runtimes it is dropped with the request.
 #[derive(Clone, Debug)]
 pub struct CallGuard(watch::Sender<()>);
 
-/// The other side of a [`CallGuard`].
+/// The observing side of a [`CallGuard`].
 #[derive(Debug)]
 pub struct CallOver(watch::Receiver<()>);
 
 impl CallGuard {
-    /// For one request.
+    /// A guard for one request, and its observing side.
     #[must_use]
     pub fn new() -> (Self, CallOver) {
         let (sender, receiver) = watch::channel(());
         (Self(sender), CallOver(receiver))
     }
 
-    /// Waits until nobody wants to know any more.
+    /// Waits until the observing side is gone.
     pub(crate) async fn given_up(&self) {
         self.0.closed().await;
     }
 }
 
 impl CallOver {
-    /// Whether the instance works on the request no more.
+    /// Whether the instance no longer works on the request.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.0.has_changed().is_err()
     }
 
-    /// Waits for that.
+    /// Waits until the instance no longer works on the request.
     pub async fn wait(mut self) {
         while self.0.changed().await.is_ok() {}
     }

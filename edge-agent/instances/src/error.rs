@@ -1,4 +1,4 @@
-//! What can go wrong with instances and the engines behind them.
+//! Errors of instances and of the engines behind them.
 
 use std::time::Duration;
 
@@ -8,32 +8,32 @@ use crate::log::LogLine;
 use crate::runtime::Kind;
 use crate::state::Exit;
 
-/// An engine that does not do what it should.
+/// An error of an engine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuntimeError {
-    /// It cannot be reached, or does not answer in time.
+    /// The engine cannot be reached, or does not answer in time.
     #[error("{kind} does not answer: {reason}")]
     Unreachable {
-        /// Which.
+        /// The kind of the runtime.
         kind: Kind,
-        /// What was met.
+        /// The cause.
         reason: String,
     },
-    /// It answered with an error.
+    /// The engine answered with an error.
     #[error("{kind} refused to {operation}: {reason}")]
     Refused {
-        /// Which.
+        /// The kind of the runtime.
         kind: Kind,
-        /// What was asked, such as `create the container`.
+        /// The operation, such as `create the container`.
         operation: &'static str,
-        /// Its own words.
+        /// The engine's message.
         reason: String,
     },
-    /// It cannot be used as it is set up.
+    /// The engine cannot be used with its present configuration.
     #[error("{kind} cannot be used: {reason}")]
     Unusable {
-        /// Which.
+        /// The kind of the runtime.
         kind: Kind,
         /// What is wrong, and what to change.
         reason: String,
@@ -49,30 +49,30 @@ impl Coded for RuntimeError {
     }
 }
 
-/// An instance that did not start.
+/// Why an instance did not start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The image is neither here nor where it should be fetched from.
+    /// The image is not on this node and cannot be fetched.
     #[error("the image {image} cannot be had: {reason}")]
     ImageMissing {
-        /// The image in words.
+        /// A description of the image.
         image: String,
-        /// What was met.
+        /// The cause.
         reason: String,
     },
-    /// The image is here but is not what it should be: damaged, of another digest, of another processor.
+    /// The image is on this node but not usable: damaged, with another digest, for another architecture.
     #[error("the image {image} cannot be used: {reason}")]
     ImageInvalid {
-        /// The image in words.
+        /// A description of the image.
         image: String,
         /// What is wrong.
         reason: String,
     },
-    /// The specification asks for what this runtime cannot give.
+    /// The specification asks for something that this runtime cannot provide.
     #[error("the instance cannot be started as specified: {reason}")]
     Unsupported {
-        /// What it cannot give.
+        /// What it cannot provide.
         reason: String,
     },
     /// An instance of this id exists already.
@@ -81,7 +81,7 @@ pub enum StartError {
         /// The id.
         id: InstanceId,
     },
-    /// The node or the engine has no room, whatever the ledger says.
+    /// The node or the engine has no room, whatever the node's ledger says.
     #[error("there is no room for the instance: {reason}")]
     NoRoom {
         /// What is short.
@@ -90,9 +90,9 @@ pub enum StartError {
     /// It ended before it answered.
     #[error("the instance ended before it answered: {exit}{}", last_line(log))]
     Exited {
-        /// How.
+        /// How it ended.
         exit: Exit,
-        /// The last lines it wrote.
+        /// The last lines that it wrote.
         log: Vec<LogLine>,
     },
     /// It runs, but did not answer in time.
@@ -103,9 +103,9 @@ pub enum StartError {
     NotReady {
         /// The startup timeout.
         after: Duration,
-        /// What the last check met, such as `connection refused`.
+        /// The result of the last check, such as `connection refused`.
         reason: String,
-        /// The last lines it wrote.
+        /// The last lines that it wrote.
         log: Vec<LogLine>,
     },
     /// The engine failed.
@@ -134,7 +134,7 @@ impl StartError {
         }
     }
 
-    /// A short fixed word for metrics.
+    /// A short, fixed label for metrics.
     #[must_use]
     pub const fn label(&self) -> &'static str {
         match self {
@@ -164,14 +164,14 @@ impl Coded for StartError {
     }
 }
 
-/// Something asked of a running instance that was not done.
+/// Why an operation on a running instance was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InstanceError {
-    /// This runtime cannot do it.
+    /// This runtime does not support the operation.
     #[error("{kind} cannot {operation} an instance")]
     Unsupported {
-        /// Which.
+        /// The kind of the runtime.
         kind: Kind,
         /// `pause` or `resume`.
         operation: &'static str,

@@ -1,4 +1,4 @@
-//! One running copy of a function version.
+//! The handle to one running copy of a function version.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::log::LogLine;
 use crate::spec::Description;
 use crate::state::{Exit, InstanceState};
 
-/// A handle on an instance. Handles are shared; dropping all of them does **not** end the instance (it must survive the
-/// agent): call [`Instance::stop`]. An implementation without a life outside this process (WebAssembly, the fake) says so in
+/// A handle to an instance. Handles are shared; dropping all of them does **not** end the instance (it must survive the
+/// agent): call [`Instance::stop`]. An implementation whose instances live only in this process (WebAssembly) says so in
 /// [`crate::Capabilities::survives_agent`].
 #[async_trait]
 pub trait Instance: Send + Sync + fmt::Debug {
@@ -24,43 +24,43 @@ pub trait Instance: Send + Sync + fmt::Debug {
         self.description().id
     }
 
-    /// What it runs and holds. The same after adoption as at its start.
+    /// What it runs and holds. The same after an adoption as at its start.
     fn description(&self) -> &Description;
 
-    /// Its state, to read or to wait on. Ends in [`InstanceState::Exited`].
+    /// Its state, to be read or waited on. Ends in [`InstanceState::Exited`].
     fn state(&self) -> watch::Receiver<InstanceState>;
 
-    /// Hands it one request and returns when the response's head is there; the body streams on, in both directions at once.
+    /// Passes it one request and returns once the response's head is there; both bodies are streamed, in both directions at once.
     ///
-    /// Concurrent calls are allowed without a bound of its own: the caller keeps to [`Description::concurrency`]. There is
-    /// no timeout here; dropping the future, or the response's body, cancels the call: the instance is told, and a
-    /// [`crate::CallGuard`] among the request's extensions says when it is over. A response body that is cut short by the
-    /// instance's end ends with an error, never as if it were whole.
+    /// The instance does not limit concurrent calls itself: the caller must respect [`Description::concurrency`]. There is
+    /// no timeout here; dropping the future, or the response's body, cancels the call: the instance is notified, and a
+    /// [`crate::CallGuard`] among the request's extensions tells when the call is over. A response body that is cut short by the
+    /// instance's end fails with an error, never as if it were complete.
     ///
     /// # Errors
-    /// [`CallFailure::NotSent`] when the instance surely has not seen the request, else [`CallFailure::Interrupted`].
+    /// [`CallFailure::NotSent`] if the instance certainly has not seen the request, otherwise [`CallFailure::Interrupted`].
     async fn call(&self, request: Request) -> Result<Response, CallFailure>;
 
-    /// Freezes it: it keeps its memory and gets no CPU. Idempotent.
+    /// Freezes it: it keeps its memory but gets no CPU. Idempotent.
     ///
     /// # Errors
-    /// [`InstanceError::Unsupported`] where [`crate::Capabilities::pause`] is false; when it has ended; when the engine fails. Then
-    /// its state says whether calls can be handed to it; one that may be frozen is [`InstanceState::Paused`].
+    /// [`InstanceError::Unsupported`] where [`crate::Capabilities::pause`] is false; when it has ended; when the engine fails. After an error
+    /// its state tells whether it accepts calls; one that may be frozen is [`InstanceState::Paused`].
     async fn pause(&self) -> Result<(), InstanceError>;
 
-    /// Lets it go on. Returns when calls can be handed to it, which is certain then. Idempotent.
+    /// Resumes it. Once this returns successfully, it accepts calls. Idempotent.
     ///
     /// # Errors
-    /// As [`Instance::pause`].
+    /// Like [`Instance::pause`].
     async fn resume(&self) -> Result<(), InstanceError>;
 
-    /// Asks it to end (SIGTERM), kills it after `grace`, removes everything of it, and returns how it ended. A call that is
-    /// running then may finish within the grace. Idempotent: later calls give the same end.
+    /// Asks it to end (SIGTERM), kills it after `grace`, removes everything that belongs to it, and returns how it ended. Calls that are
+    /// running may finish within the grace. Idempotent: later calls return the same end.
     ///
     /// # Errors
-    /// When the engine fails: the instance may still run, and stopping may be tried again.
+    /// When the engine fails: the instance may still be running, and `stop` may be called again.
     async fn stop(&self, grace: Duration) -> Result<Exit, InstanceError>;
 
-    /// The last lines that it wrote, oldest first, bounded by [`crate::LogLimits`]. Also after its end.
+    /// The last lines that it wrote, oldest first, bounded by [`crate::LogLimits`]. Available after its end, too.
     fn log_tail(&self) -> Vec<LogLine>;
 }

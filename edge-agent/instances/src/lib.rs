@@ -1,15 +1,15 @@
-//! Running copies of functions on one node, whatever runs them.
+//! Running copies of functions on one node, on any runtime.
 //!
 //! A [`Runtime`] makes [`Instance`]s: WebAssembly components in this process, containers of a Docker engine, pods of a
-//! Kubernetes cluster. What stands above (gateway, autoscaler, device binding) knows only the two traits, and the contract
-//! list in this crate's tests runs against every implementation, the fake included. Nothing here decides where an instance
+//! Kubernetes cluster. Higher layers (gateway, autoscaler, device binding) know only these two traits, and the contract
+//! list in this crate's tests is run against every implementation, including the fake. Nothing here decides where an instance
 //! should run or whether there is room for it: the node's ledger has reserved its resources before [`Runtime::start`].
 //!
-//! Rules that hold for every implementation:
+//! Rules for every implementation:
 //! - `start` returns when the instance answers, or with the reason and the last log lines; nothing is left behind then;
-//! - a call that failed says whether the instance can have seen the request ([`CallFailure`]);
-//! - everything that outlives this process carries its owner (cluster and node), is found again by `adopt`, and nothing
-//!   that has another owner is ever touched;
+//! - a call that failed says whether the instance may have seen the request ([`CallFailure`]);
+//! - everything that outlives this process carries its owner (cluster and node) and is found again by `adopt`, and nothing
+//!   of another owner is ever touched;
 //! - no log, body or list is held without a bound.
 
 mod body;

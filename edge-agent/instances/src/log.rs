@@ -1,4 +1,4 @@
-//! What instances write: cut into lines, bounded, the last ones kept.
+//! The output of instances: split into lines, bounded, with the last lines kept.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::Description;
 
-/// How much of an instance's output is kept for those who ask why it failed.
+/// Limits on the part of an instance's output that is kept, for those who ask why it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogLimits {
-    /// Bytes of one line; the rest of a longer one is dropped.
+    /// The most bytes of one line; the rest of a longer one is dropped.
     pub line: usize,
-    /// Lines kept.
+    /// The most lines kept.
     pub lines: usize,
-    /// Bytes of all kept lines together.
+    /// The most bytes of all kept lines together.
     pub bytes: usize,
 }
 
@@ -33,15 +33,15 @@ impl Default for LogLimits {
 /// One line of output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
-    /// Where it was written to.
+    /// The stream to which it was written.
     pub stream: LogStream,
     /// The text, without the newline.
     pub text: String,
 }
 
-/// Takes every line of every instance, as it is written. Must not block.
+/// Receives every line of every instance as it is written. Must not block.
 pub trait LogSink: Send + Sync {
-    /// One line of an instance.
+    /// Receives one line of an instance.
     fn line(&self, instance: &Description, line: &LogLine);
 }
 
@@ -53,7 +53,7 @@ impl LogSink for NoSink {
     fn line(&self, _instance: &Description, _line: &LogLine) {}
 }
 
-/// Puts pieces of output together to lines and keeps the last ones.
+/// Assembles pieces of output into lines and keeps the last ones.
 #[derive(Debug)]
 pub struct LogTail {
     limits: LogLimits,
@@ -64,7 +64,7 @@ pub struct LogTail {
 struct State {
     lines: VecDeque<LogLine>,
     bytes: usize,
-    /// The unfinished lines of standard output and standard error.
+    /// The incomplete lines of standard output and standard error.
     partial: [Vec<u8>; 2],
 }
 
@@ -78,7 +78,7 @@ impl LogTail {
         }
     }
 
-    /// Takes a piece of output and calls `each` for every line that it completes.
+    /// Adds a piece of output and calls `each` for every line that it completes.
     pub fn write(&self, stream: LogStream, piece: &[u8], mut each: impl FnMut(&LogLine)) {
         let mut state = self.lock();
         for part in piece.split_inclusive(|byte| *byte == b'\n') {
@@ -96,7 +96,7 @@ impl LogTail {
         }
     }
 
-    /// Takes a whole line and calls `each` with what is kept of it.
+    /// Adds a whole line and calls `each` with what is kept of it.
     pub fn line(&self, stream: LogStream, text: &str, each: impl FnOnce(&LogLine)) {
         let end = (0..=text.len().min(self.limits.line))
             .rev()
@@ -105,7 +105,7 @@ impl LogTail {
         each(self.lock().keep(stream, text.as_bytes(), &self.limits));
     }
 
-    /// Takes what lacks its newline as lines: the instance has ended.
+    /// Completes lines that lack their newline, because the instance has ended.
     pub fn finish(&self, mut each: impl FnMut(&LogLine)) {
         let mut state = self.lock();
         for stream in [LogStream::Stdout, LogStream::Stderr] {

@@ -1,4 +1,4 @@
-//! What a runtime counts.
+//! Metrics of the runtimes.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::error::StartError;
 use crate::runtime::Kind;
 use crate::state::{Exit, ExitReason};
 
-/// Counters of all runtimes of a process; cheap to clone. Count whether or not they are registered.
+/// Metrics of all runtimes of a process; cheap to clone. They count whether or not they are registered.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     starts: IntCounterVec,
@@ -100,10 +100,10 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers all of them.
+    /// Registers all metrics.
     ///
     /// # Errors
-    /// When the registry has metrics of these names already.
+    /// When the registry already has metrics of these names.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.starts.clone()))?;
         registry.register(Box::new(self.start_seconds.clone()))?;

@@ -1,4 +1,4 @@
-//! What makes instances.
+//! The interface of runtimes, which make instances.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ pub enum Kind {
     Docker,
     /// Pods of a Kubernetes cluster, bound to this node.
     Kubernetes,
-    /// None here: other nodes run them.
+    /// No technology on this node: other nodes run the instances.
     Elsewhere,
     /// The scripted runtime of tests.
     Fake,
@@ -41,7 +41,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// To whom instances belong: written on everything that outlives the agent.
+/// The owner of instances: written on everything that outlives the agent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Owner {
     /// The cluster.
@@ -56,87 +56,87 @@ impl fmt::Display for Owner {
     }
 }
 
-/// What a runtime can do beyond the least that the trait asks.
+/// Optional capabilities of a runtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// [`Instance::pause`] and [`Instance::resume`] work.
+    /// Whether [`Instance::pause`] and [`Instance::resume`] are supported.
     pub pause: bool,
-    /// Instances go on while the agent restarts, and [`Runtime::adopt`] finds them.
+    /// Whether instances continue while the agent restarts, and [`Runtime::adopt`] finds them.
     pub survives_agent: bool,
-    /// GPU devices can be granted.
+    /// Whether GPU devices can be granted.
     pub devices: bool,
 }
 
-/// What [`Runtime::collect`] did.
+/// The result of [`Runtime::collect`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Removed.
+    /// Instances that were removed.
     pub removed: BTreeSet<InstanceId>,
-    /// Could not be removed now, and why; the next round tries again.
+    /// Instances that could not be removed now, and why; the next round tries again.
     pub failed: Vec<(InstanceId, String)>,
 }
 
-/// Has something prepared for as long as it lives.
+/// Keeps something prepared for as long as it lives.
 pub type Expectation = Option<Box<dyn Any + Send + Sync>>;
 
 /// Makes instances, finds them again, and cleans up after itself.
 #[async_trait]
 pub trait Runtime: Send + Sync + fmt::Debug {
-    /// What is behind it.
+    /// The technology behind it.
     fn kind(&self) -> Kind;
 
-    /// Whose instances it makes.
+    /// The owner of the instances that it makes.
     fn owner(&self) -> &Owner;
 
-    /// What it can do.
+    /// Its optional capabilities.
     fn capabilities(&self) -> Capabilities;
 
-    /// Whether the engine answers now; cheap enough for a readiness check.
+    /// Checks whether the engine answers now; cheap enough for a readiness check.
     ///
     /// # Errors
-    /// When it does not.
+    /// When it does not answer.
     async fn check(&self) -> Result<(), RuntimeError>;
 
-    /// Has the image ready on this node: pulled by digest, or loaded from an archive, or loaded as a component. Idempotent
-    /// and cheap when it is there already; concurrent calls for one image do the work once. `start` does it as well, so
+    /// Makes the image available on this node: pulled by digest, loaded from an archive, or loaded as a component. Idempotent,
+    /// and cheap if the image is already there; concurrent calls for one image do the work once. `start` does it as well, so
     /// this is for fetching ahead.
     ///
     /// # Errors
-    /// When the image cannot be had, or is not what its digest says.
+    /// When the image cannot be obtained, or does not match its digest.
     async fn prepare(&self, image: &Image) -> Result<(), StartError>;
 
     /// Starts an instance and returns when it answers.
     ///
-    /// The id must be new: starting an id that exists is [`StartError::Exists`]. On an error nothing of the instance is left.
+    /// The id must be new: an existing id gives [`StartError::Exists`]. After an error nothing of the instance is left.
     /// Dropping the future leaves nothing either, though perhaps a moment later.
     ///
     /// # Errors
-    /// Every way in which a start can fail, with the instance's last log lines where it wrote any.
+    /// Every way in which a start can fail, with the instance's last log lines if it wrote any.
     async fn start(&self, spec: StartSpec) -> Result<Arc<dyn Instance>, StartError>;
 
-    /// Says that starts of this are to be expected, until the answer is dropped: whatever of a start takes no CPU and no memory of the node
-    /// may be done ahead. The id in `spec` means nothing. A runtime that does nothing ahead answers with nothing.
+    /// Announces that starts of this specification are expected, until the returned value is dropped: the parts of a start that take no CPU and
+    /// no memory of the node may be done ahead. The id in `spec` has no meaning. `None` from a runtime that does nothing ahead.
     fn expect(&self, spec: &StartSpec) -> Expectation {
         let _ = spec;
         None
     }
 
-    /// The id under which a start of exactly this has been prepared, if one has. It is handed out once, to who starts it at once under this
-    /// id.
+    /// The id under which a start of exactly this specification has been prepared, if any. It is returned once, to a caller who starts it
+    /// immediately under this id.
     fn ahead(&self, spec: &StartSpec) -> Option<InstanceId> {
         let _ = spec;
         None
     }
 
-    /// What of this owner's runs already: after the agent's restart. Instances that are known to this object already are
-    /// returned as well (the same handles), those that have ended are not. Does not restart, signal or change any of them.
+    /// The instances of this owner that are already running: for use after the agent's restart. Instances that this object knows already are
+    /// returned as well (the same handles); ended ones are not. Does not restart, signal or change any of them.
     ///
     /// # Errors
     /// When the engine does not answer.
     async fn adopt(&self) -> Result<Vec<Arc<dyn Instance>>, RuntimeError>;
 
-    /// Removes what this owner left behind and that serves nobody: ended instances, half-made ones of a start that a crash
-    /// cut short, ones whose description cannot be read. What [`Runtime::adopt`] would return is not touched (stop it by
+    /// Removes what this owner left behind and that serves nobody: ended instances, unfinished ones of a start that a crash
+    /// interrupted, ones whose description cannot be read. It does not touch what [`Runtime::adopt`] would return (stop it by
     /// its handle), nor what this object is starting, nor anything that has another owner or none.
     ///
     /// # Errors

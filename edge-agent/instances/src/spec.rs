@@ -1,4 +1,4 @@
-//! What is to be started, and what is known of an instance for as long as it lives.
+//! Specifications of instances to be started, and descriptions of instances for as long as they live.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,29 +16,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::log::LogLimits;
 
-/// The bytes that an instance runs, and where to have them from.
+/// The image that an instance runs, and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Of the registry's manifest, of the archive file, or of the component.
+    /// The digest of the registry's manifest, of the archive file, or of the component.
     pub digest: Digest,
-    /// Where it comes from.
+    /// The source of the image.
     pub source: ImageSource,
 }
 
-/// Where an image comes from.
+/// The source of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageSource {
     /// Pulled as `repository@digest`; a tag is never resolved here.
     Registry {
-        /// Such as `registry.example.com/team/thumbs`.
+        /// The repository, such as `registry.example.com/team/thumbs`.
         repository: String,
-        /// Who pulls, if the registry asks.
+        /// The credentials for the pull, if the registry requires them.
         credentials: Option<Credentials>,
     },
-    /// An archive that was uploaded and lies in the node's artifact cache: what `docker save` writes, or an OCI layout, as a
+    /// An uploaded archive in the node's artifact cache: the output of `docker save`, or an OCI layout, as a
     /// tar file, which may be compressed.
     Archive {
-        /// The file; its bytes have been checked against the digest by the cache.
+        /// The file; the cache has verified its digest.
         path: PathBuf,
     },
     /// A WebAssembly component, compiled on this node.
@@ -87,12 +87,12 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// How it is known that a container answers.
+/// How to determine that a container answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Readiness {
     /// The path of the HTTP request; any answer below 500 means ready.
     pub path: String,
-    /// How long it may take from the start of its process.
+    /// The time limit, from the start of its process.
     #[serde(with = "crate::spec::millis")]
     pub timeout: Duration,
 }
@@ -106,21 +106,21 @@ impl Default for Readiness {
     }
 }
 
-/// Where an instance may open connections to.
+/// The destinations to which an instance may open connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outbound {
-    /// Nowhere.
+    /// None.
     #[default]
     Denied,
-    /// To these hosts. A runtime that cannot keep to the list refuses to start the instance.
+    /// These hosts. A runtime that cannot enforce the list refuses to start the instance.
     Hosts(BTreeSet<AllowedHost>),
-    /// Wherever the node can.
+    /// Everything that the node can reach.
     Open,
 }
 
-/// What an instance is and holds. Written on containers and pods as a label, so that an agent that starts again knows what
-/// runs; holds no secret.
+/// What an instance is and holds. Written on containers and pods as a label, so that a restarted agent knows what
+/// runs; contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
     /// Its id.
@@ -131,25 +131,25 @@ pub struct Description {
     pub function: FunctionName,
     /// The version.
     pub version: VersionNumber,
-    /// Of a function with several forms, which one: two of them may be one image.
+    /// The form, for a function with several forms: two of them may have the same image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub form: Option<FormName>,
-    /// Of the image.
+    /// The digest of the image.
     pub digest: Digest,
-    /// CPU and memory that it holds of the node, enforced where the runtime can.
+    /// CPU and memory that it holds on the node, enforced where the runtime can.
     pub resources: Resources,
-    /// How many calls it takes at the same time.
+    /// How many calls it accepts at the same time.
     pub concurrency: NonZeroU32,
-    /// The port inside on which it listens; it is told by `PORT`. A runtime may give it another one.
+    /// The port on which it listens inside; passed to it as `PORT`. A runtime may choose another one.
     pub port: NonZeroU16,
-    /// GPU slices bound to it.
+    /// The GPU slices bound to it.
     pub devices: Vec<DeviceGrant>,
-    /// How it is checked.
+    /// How to determine that it answers.
     pub readiness: Readiness,
 }
 
 impl Description {
-    /// Whether both are of one version of one function, in the same form.
+    /// Whether both are of the same version of the same function, in the same form.
     #[must_use]
     pub fn is_of_the_same(&self, other: &Self) -> bool {
         let of = |one: &Self| (one.version, one.digest);
@@ -163,26 +163,26 @@ impl Description {
 /// Everything needed to start an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartSpec {
-    /// What stays known.
+    /// What is remembered of it.
     pub description: Description,
-    /// What it runs; its digest is the description's.
+    /// The image that it runs, with the same digest as in the description.
     pub image: Image,
-    /// Most processes and threads at the same time.
+    /// The most processes and threads at the same time.
     pub pids: u32,
     /// Environment variables.
     pub env: BTreeMap<SecretName, String>,
-    /// Secrets, given as environment variables.
+    /// Secrets, passed as environment variables.
     pub secrets: Secrets,
-    /// Where it may connect to.
+    /// The destinations to which it may connect.
     pub outbound: Outbound,
-    /// How much of its output is kept.
+    /// Limits on the part of its output that is kept.
     pub logs: LogLimits,
-    /// What of the node's GPU devices is to be bound to it before its start; [`Description::devices`] says what was.
+    /// The GPU resources to be bound to it before its start; [`Description::devices`] has those that were bound.
     pub gpu: Option<GpuRequest>,
 }
 
 impl StartSpec {
-    /// A specification with every limit at its default: for tests, and as a start.
+    /// A specification with every limit at its default: for tests, and as a starting point.
     #[must_use]
     pub fn new(
         id: InstanceId,
@@ -215,8 +215,8 @@ impl StartSpec {
         }
     }
 
-    /// All environment variables that the instance shall see: its own, its secrets, and over both those of its devices, so that nothing that a
-    /// function names widens what was bound to it. Without a device the NVIDIA runtime is told so, whatever the image says.
+    /// All environment variables that the instance sees: its own, its secrets, and overriding both, those of its devices, so that no variable of a
+    /// function extends what was bound to it. Without a device the NVIDIA runtime is told so, whatever the image says.
     #[must_use]
     pub fn environment(&self) -> BTreeMap<String, String> {
         let own = self.env.iter().chain(&self.secrets.0);
@@ -227,7 +227,7 @@ impl StartSpec {
         all
     }
 
-    /// What the node sets, over what the function says.
+    /// The variables that the node sets, overriding those of the function.
     #[must_use]
     pub fn imposed(&self) -> BTreeMap<String, String> {
         let none = (NVIDIA_DEVICES.to_owned(), "void".to_owned());
@@ -236,13 +236,13 @@ impl StartSpec {
     }
 }
 
-/// The devices that the NVIDIA container runtime makes visible. Images of CUDA say `all`, which an engine that has it as its default obeys.
+/// The devices that the NVIDIA container runtime makes visible. CUDA images say `all`, which is obeyed by an engine with that runtime as its default.
 const NVIDIA_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
 
-/// The port that containers are told by `PORT` unless a manifest says otherwise.
+/// The port passed to containers as `PORT` unless a manifest says otherwise.
 pub const DEFAULT_PORT: NonZeroU16 = NonZeroU16::new(8080).expect("not zero");
 
-/// Durations as whole milliseconds.
+/// Serializes durations as whole milliseconds.
 pub(crate) mod millis {
     use std::time::Duration;
 

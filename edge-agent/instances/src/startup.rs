@@ -1,5 +1,5 @@
-//! What every start of an instance outside this process has in common: it is never cut in the middle, and what nobody waits for any more
-//! is taken back.
+//! The common part of every start of an instance outside this process: it is never interrupted in the middle, and undone if nobody waits for
+//! it any more.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::runtime::Kind;
 use crate::spec::{Readiness, StartSpec};
 use crate::state::{Exit, InstanceState, StateCell};
 
-/// Whether somebody still waits for the outcome of a start.
+/// Tells whether somebody still waits for the outcome of a start.
 #[derive(Debug)]
 pub(crate) struct Wanted<T>(oneshot::Sender<Result<T, StartError>>);
 
 impl<T> Wanted<T> {
-    /// Stops a start that nobody waits for.
+    /// Fails if nobody waits for the start any more.
     ///
     /// # Errors
     /// When nobody does.
@@ -29,10 +29,10 @@ impl<T> Wanted<T> {
         Ok(())
     }
 
-    /// Goes on with a part of a start for as long as somebody waits.
+    /// Continues with a part of a start for as long as somebody waits.
     ///
     /// # Errors
-    /// Those of the part, and when nobody waits any more.
+    /// The error of the part, or one that says that nobody waits any more.
     pub(crate) async fn while_still(
         &mut self,
         part: impl Future<Output = Result<(), StartError>>,
@@ -44,18 +44,18 @@ impl<T> Wanted<T> {
     }
 }
 
-/// A runtime's part in a start.
+/// The runtime-specific part of a start.
 pub(crate) trait Starter: Send + Sync + 'static {
-    /// Its handle on what it has started.
+    /// The runtime's handle to a started instance.
     type Instance: Send + Sync + 'static;
 
-    /// What is behind it.
+    /// The kind of the runtime.
     const KIND: Kind;
 
-    /// Notes that an instance of this specification is being started. False if there is one of its id.
+    /// Notes that an instance of this specification is being started. `false` if there already is one with its id.
     fn begin(&self, spec: &StartSpec) -> bool;
 
-    /// Starts it. `made` is set as soon as there is something to take back.
+    /// Starts it. `made` is set as soon as there is something to undo.
     fn bring_up(
         self: &Arc<Self>,
         spec: &StartSpec,
@@ -63,7 +63,7 @@ pub(crate) trait Starter: Send + Sync + 'static {
         wanted: &mut Wanted<Arc<Self::Instance>>,
     ) -> impl Future<Output = Result<Arc<Self::Instance>, StartError>> + Send;
 
-    /// Undoes what was made of it, and forgets the id.
+    /// Removes what was made of it, and forgets the id.
     fn take_back(
         &self,
         id: InstanceId,
@@ -71,8 +71,8 @@ pub(crate) trait Starter: Send + Sync + 'static {
     ) -> impl Future<Output = ()> + Send;
 }
 
-/// Starts an instance on a task of its own, so that no order is ever cut in the middle: something whose creation nobody waited for would
-/// be known to nobody. A start that was dropped is undone when it next waits.
+/// Starts an instance on a separate task, so that no order is ever interrupted: otherwise something could be created of which nobody
+/// knows. A start whose future was dropped is undone when it next waits.
 pub(crate) async fn start<S: Starter>(
     starter: Arc<S>,
     spec: StartSpec,
@@ -101,7 +101,7 @@ pub(crate) async fn start<S: Starter>(
     })
 }
 
-/// Waits until what was started answers, and turns its state to ready.
+/// Waits until a started instance answers, and sets its state to ready.
 ///
 /// # Errors
 /// When it ends before that, or does not answer in time; with its last lines.
@@ -127,7 +127,7 @@ pub(crate) async fn answers(
     }
 }
 
-/// The outcome of a start that ended before it answered.
+/// The error of a start whose instance ended before it answered.
 pub(crate) fn exited(exit: Exit, log: &LogTail) -> StartError {
     StartError::Exited {
         exit,
@@ -135,7 +135,7 @@ pub(crate) fn exited(exit: Exit, log: &LogTail) -> StartError {
     }
 }
 
-/// The outcome of a start that nobody waits for any more.
+/// The error of a start that nobody waits for any more.
 const fn unwanted() -> StartError {
     StartError::Exited {
         exit: Exit::lost(),
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
     use crate::spec::{Image, ImageSource};
 
-    /// Starts that go on when they are let go, and what is left of them.
+    /// Starts that continue when notified, and the list of what is left of them.
     #[derive(Default)]
     struct Scripted {
         go: Notify,

@@ -1,4 +1,4 @@
-//! What an instance is doing, as far as its runtime can see.
+//! The state of an instance, as far as its runtime can see.
 //!
 //! ```text
 //! Starting ──ready──▶ Ready ◀──resume / pause──▶ Paused
@@ -17,23 +17,23 @@ use tokio::sync::watch;
 /// The state of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InstanceState {
-    /// It was started and has not answered yet.
+    /// It was started but has not answered yet.
     Starting,
     /// It answers.
     Ready,
-    /// It holds its memory and gets no CPU; calls fail with `NotSent` until it is resumed.
+    /// It keeps its memory but gets no CPU; calls fail with `NotSent` until it is resumed.
     Paused,
-    /// It runs but did not answer the last checks; it may come back to `Ready`.
+    /// It runs but did not answer the last checks; it may return to `Ready`.
     Unresponsive {
-        /// What the last check met.
+        /// The result of the last check.
         reason: String,
     },
-    /// It has ended. The last state: a watch that shows it never changes again.
+    /// It has ended. This is final: a watch that shows it never changes again.
     Exited(Exit),
 }
 
 impl InstanceState {
-    /// Whether calls can be handed to it now.
+    /// Whether calls can be passed to it now.
     #[must_use]
     pub const fn is_ready(&self) -> bool {
         matches!(self, Self::Ready)
@@ -52,9 +52,9 @@ impl InstanceState {
 /// The end of an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
-    /// The exit status of its first process, where the runtime knows one; 128 + n after signal n.
+    /// The exit status of its first process, if the runtime knows it; 128 + n after signal n.
     pub code: Option<i64>,
-    /// Why.
+    /// The reason.
     pub reason: ExitReason,
 }
 
@@ -62,18 +62,18 @@ pub struct Exit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExitReason {
-    /// Its process ended by itself, or was killed by something else than us.
+    /// Its process ended by itself, or was killed by something other than the agent.
     Ended,
-    /// It passed its memory limit.
+    /// It exceeded its memory limit.
     OutOfMemory,
-    /// We stopped it.
+    /// The agent stopped it.
     Stopped,
-    /// The engine no longer knows it: removed behind our back, or its node is gone.
+    /// The engine no longer knows it: removed by somebody else, or its node is gone.
     Lost,
 }
 
 impl Exit {
-    /// Ended by itself with this status.
+    /// An end by itself with this status.
     #[must_use]
     pub const fn ended(code: i64) -> Self {
         Self {
@@ -82,7 +82,7 @@ impl Exit {
         }
     }
 
-    /// Gone, and nobody knows how.
+    /// An end of which nothing is known.
     #[must_use]
     pub const fn lost() -> Self {
         Self {
@@ -108,7 +108,7 @@ impl fmt::Display for Exit {
     }
 }
 
-/// The state of one instance, to change and to watch. Keeps the promise that an end is for ever.
+/// The state of one instance, to be changed and watched. Guarantees that an end is final.
 #[derive(Debug)]
 pub(crate) struct StateCell(watch::Sender<InstanceState>);
 
@@ -125,7 +125,7 @@ impl StateCell {
         self.0.subscribe()
     }
 
-    /// Changes the state unless it has ended. True when it was changed.
+    /// Changes the state unless the instance has ended. `true` if it was changed.
     pub(crate) fn set(&self, next: InstanceState) -> bool {
         self.0.send_if_modified(|state| {
             let change = state.exit().is_none() && *state != next;
@@ -136,7 +136,7 @@ impl StateCell {
         })
     }
 
-    /// Changes the state from one of two to another, as a check of its health does: not a paused one, not one that has ended.
+    /// Changes the state as the result of a health check, unless the instance is paused or has ended.
     pub(crate) fn set_health(&self, next: InstanceState) {
         self.0.send_if_modified(|state| {
             let live = matches!(
@@ -161,7 +161,7 @@ impl StateCell {
 pub(crate) async fn ended(mut state: watch::Receiver<InstanceState>) -> Exit {
     match state.wait_for(|state| state.exit().is_some()).await {
         Ok(state) => state.exit().cloned().unwrap_or_else(Exit::lost),
-        // The sender is gone with the last handle: nobody knows more.
+        // The sender is gone with the last handle: nothing more is known.
         Err(_) => Exit::lost(),
     }
 }

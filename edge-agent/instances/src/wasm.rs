@@ -1,4 +1,4 @@
-//! WebAssembly components in this process, as instances.
+//! The runtime for WebAssembly components in this process.
 //!
 //! Here an instance is a reservation: memory for as many sandboxes as it may serve calls at the same time. The sandboxes
 //! themselves are made by [`fdn_runtime`] for each call, or reused as the manifest allows, and never more of them than
@@ -42,7 +42,7 @@ pub struct WasmRuntime {
 #[derive(Default)]
 struct Registry {
     instances: BTreeMap<InstanceId, Arc<WasmInstance>>,
-    /// Loaded once for all instances of a file; unloaded with the last.
+    /// Loaded once for all instances of a file; unloaded with the last one.
     functions: BTreeMap<PathBuf, Weak<Function>>,
 }
 
@@ -148,7 +148,7 @@ fn component(image: &Image) -> Result<(&Path, &Manifest), StartError> {
     }
 }
 
-/// What cannot be kept is refused. Gives the hosts that may be called.
+/// Refuses a specification that cannot be enforced. Returns the hosts that may be called.
 fn check(spec: &StartSpec, manifest: &Manifest) -> Result<BTreeSet<AllowedHost>, StartError> {
     let refuse = |reason: String| Err(StartError::Unsupported { reason });
     let description = &spec.description;
@@ -220,7 +220,7 @@ impl Runtime for WasmRuntime {
         started.map(|instance| instance as Arc<dyn Instance>)
     }
 
-    /// Nothing outlives the process: what this object runs.
+    /// The instances of this object, because nothing outlives the process.
     async fn adopt(&self) -> Result<Vec<Arc<dyn Instance>>, RuntimeError> {
         let registry = lock(&self.registry);
         let running = registry.instances.values().cloned();
@@ -314,7 +314,7 @@ impl Instance for WasmInstance {
     }
 
     async fn stop(&self, grace: Duration) -> Result<Exit, InstanceError> {
-        // Waiting calls are turned away, running ones have the grace.
+        // Running calls may finish within the grace; calls that still wait after that are refused.
         let all = self.log.description.concurrency.get();
         let finished = self.slots.clone().acquire_many_owned(all);
         let finished = tokio::time::timeout(grace, finished).await;
@@ -328,7 +328,7 @@ impl Instance for WasmInstance {
         if self.state.set(InstanceState::Exited(exit.clone())) {
             self.metrics.exited(Kind::Wasm, &exit);
             self.metrics.alive(Kind::Wasm, -1);
-            // Idle sandboxes hold memory that this instance no longer reserves.
+            // Idle sandboxes hold memory that is no longer reserved.
             self.function.drop_idle();
             if let Some(registry) = self.registry.upgrade() {
                 lock(&registry).instances.remove(&self.log.description.id);
@@ -342,7 +342,7 @@ impl Instance for WasmInstance {
     }
 }
 
-/// Where the output of an instance's calls goes.
+/// The sink of the output of an instance's calls.
 struct Output {
     description: Description,
     tail: LogTail,

@@ -1,6 +1,6 @@
-//! How long a call waits for its record: `cargo run --release -p fdn-spool --example spool-latency [FOLDER]`.
+//! Measures how long a call waits for its record: `cargo run --release -p fdn-spool --example spool-latency [FOLDER]`.
 //!
-//! For each way to answer, with 1, 16 and 64 callers at the same time.
+//! For each setting of the answers, with 1, 16 and 64 concurrent callers.
 
 #![allow(clippy::print_stdout, reason = "figures for a person")]
 

@@ -1,91 +1,91 @@
-//! The operations on files that the spool needs, and no more, so that a test can put a disk below that tears writes, fails and loses
-//! what was not synced.
+//! The file operations that the spool needs, and no more, so that a test can replace the disk by one that tears writes, fails, and loses what was
+//! not synced.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A file that is written at its end.
+/// A file that is written at its end only.
 pub trait DiskFile: Send + Sync + 'static {
-    /// Writes at the end. After a failure any part of it may be there.
+    /// Writes at the end. After a failure, any part of `bytes` may be in the file.
     ///
     /// # Errors
-    /// The disk's.
+    /// When the disk fails.
     fn append(&self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Returns when everything that was written would survive a loss of power.
+    /// Returns when everything written so far would survive a power loss.
     ///
     /// # Errors
-    /// The disk's; what was written since the last success may be lost then, even if a later call succeeds.
+    /// When the disk fails; what was written since the last success may then be lost, even if a later call succeeds.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A folder of files. Names are plain: no separators.
+/// A folder of files. Names contain no separators.
 pub trait Disk: Send + Sync + 'static {
-    /// Its files.
+    /// The type of its files.
     type File: DiskFile;
 
     /// The names and sizes of all files.
     ///
     /// # Errors
-    /// The disk's.
+    /// When the disk fails.
     fn list(&self) -> io::Result<Vec<(String, u64)>>;
 
-    /// A new file; there must be none of this name. Its name survives only [`Disk::sync_folder`].
+    /// Creates a file; none of this name may exist. The name survives a power loss only after [`Disk::sync_folder`].
     ///
     /// # Errors
-    /// The disk's.
+    /// When the disk fails.
     fn create(&self, name: &str) -> io::Result<Self::File>;
 
-    /// A file that is there.
+    /// Opens an existing file.
     ///
     /// # Errors
-    /// The disk's.
+    /// When the disk fails.
     fn open(&self, name: &str) -> io::Result<Self::File>;
 
     /// All bytes of a file.
     ///
     /// # Errors
-    /// The disk's.
+    /// When the disk fails.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
 
-    /// Cuts a file.
+    /// Truncates a file to `size` bytes.
     ///
     /// # Errors
-    /// The disk's.
+    /// When the disk fails.
     fn truncate(&self, name: &str, size: u64) -> io::Result<()>;
 
-    /// Gives a file another name, whole or not at all.
+    /// Renames a file atomically.
     ///
     /// # Errors
-    /// The disk's.
+    /// When the disk fails.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// The disk's.
+    /// When the disk fails.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Returns when the names of the folder would survive a loss of power.
+    /// Returns when the names in the folder would survive a power loss.
     ///
     /// # Errors
-    /// The disk's.
+    /// When the disk fails.
     fn sync_folder(&self) -> io::Result<()>;
 }
 
-/// A folder of the operating system.
+/// A folder of the operating system's file system.
 #[derive(Clone, Debug)]
 pub struct Folder {
     path: PathBuf,
 }
 
 impl Folder {
-    /// The folder at `path`, which is made if it does not exist, for its owner only.
+    /// Opens the folder at `path`, which is created if missing, accessible to its owner only.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn open(path: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         Ok(Self {
@@ -93,7 +93,7 @@ impl Folder {
         })
     }
 
-    /// Where it is.
+    /// The path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -119,7 +119,7 @@ impl Disk for Folder {
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
             let size = entry.metadata()?.len();
-            // Names that are not text are not ours.
+            // Names that are not UTF-8 are not the spool's.
             if let Ok(name) = entry.file_name().into_string() {
                 all.push((name, size));
             }

@@ -1,4 +1,4 @@
-//! What can go wrong with the spool.
+//! Errors of the spool.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,20 +12,20 @@ pub enum SpoolError {
     /// There is no room for the record of another call.
     #[error("the usage spool is full: {used} of {limit} wait for the controller")]
     Full {
-        /// What is used, or kept free for calls that run.
+        /// The bytes used, and those reserved for running calls.
         used: ByteSize,
-        /// The bound.
+        /// The limit, in bytes.
         limit: ByteSize,
     },
-    /// The disk failed, and no new call is taken until it writes again.
+    /// The disk failed; no new call is accepted until it can be written again.
     #[error("the usage spool cannot be written: {0}")]
     Disk(String),
-    /// The folder cannot be used.
+    /// The folder is not usable.
     #[error("cannot use {path}; make `data` a directory that the agent may write")]
     Folder {
         /// The folder or file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },

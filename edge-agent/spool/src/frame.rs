@@ -1,23 +1,23 @@
-//! How records lie in a segment.
+//! The format of records in a segment.
 //!
 //! ```text
 //! segment = "FDNUSE" version:u16 frame*
 //! frame   = length:u32 checksum:u32 payload      numbers little-endian; the checksum is CRC-32C of length and payload
 //! ```
 //!
-//! The length is part of what is summed, so that a hole of zeros, as a file system may leave it after a loss of power, is no frame.
+//! The checksum covers the length, so that a hole of zeros, as a file system may leave it after a power loss, is not a valid frame.
 
-/// What a segment begins with: the form and its version.
+/// The bytes that a segment begins with: the format and its version.
 pub const HEADER: [u8; 8] = *b"FDNUSE\x01\x00";
-/// Bytes before a payload.
+/// The number of bytes before a payload.
 const PREFIX: usize = 8;
-/// The largest frame that is written. A record is a few names of 63 letters and a few numbers.
+/// The largest frame that is written, in bytes. A record consists of a few names of up to 63 letters and a few numbers.
 pub const MAX: usize = 1408;
-/// The largest frame that is read. Records of later releases may be longer, and an agent that is taken back to this one must find what follows
-/// them; what no checksum fits is no frame, whatever its length says.
+/// The largest frame that is read, in bytes. Records of later releases may be longer, and an agent downgraded to this release must find what
+/// follows them; without a matching checksum nothing is a frame, whatever its length says.
 const READ_MAX: usize = 64 << 10;
 
-/// A payload as a frame.
+/// A payload as a frame; `None` if it is empty or too large.
 #[must_use]
 pub fn encode(payload: &[u8]) -> Option<Vec<u8>> {
     if payload.is_empty() || payload.len() + PREFIX > MAX {
@@ -35,16 +35,16 @@ fn sum(length: [u8; 4], payload: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&length), payload)
 }
 
-/// What a segment holds.
+/// The content of a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Scan<'a> {
-    /// The payloads, up to the first frame that is not whole.
+    /// The payloads up to the first incomplete or damaged frame.
     pub payloads: Vec<&'a [u8]>,
-    /// Where the last whole frame ends; 0 where not even the header is.
+    /// The offset at which the last valid frame ends; 0 if not even the header is valid.
     pub end: usize,
 }
 
-/// Reads a segment up to its end or the first frame that is not whole.
+/// Reads a segment up to its end or the first incomplete or damaged frame.
 #[must_use]
 pub fn scan(bytes: &[u8]) -> Scan<'_> {
     let mut payloads = Vec::new();
@@ -59,7 +59,7 @@ pub fn scan(bytes: &[u8]) -> Scan<'_> {
     Scan { payloads, end }
 }
 
-/// The payload of the frame that this begins with, if it is whole.
+/// The payload of the frame at the beginning of `bytes`, if it is valid.
 fn first(bytes: &[u8]) -> Option<&[u8]> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let (given, rest) = rest.split_first_chunk::<4>()?;
@@ -189,7 +189,7 @@ mod tests {
             let at = at.index(bad.len());
             if cut { bad.truncate(at) } else { bad[at] ^= 1 << bit }
             let seen = scan(&bad);
-            // All that comes before the damage, and nothing that was never written.
+            // Everything before the damage is read, and nothing that was never written.
             prop_assert!(seen.end <= at);
             let sure = payloads.iter().zip(&seen.payloads).all(|(a, b)| a == b);
             prop_assert!(sure && seen.payloads.len() <= payloads.len());

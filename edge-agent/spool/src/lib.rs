@@ -1,4 +1,5 @@
-//! The usage spool: records of calls on disk before their answers leave, handed over as sums at least once, and kept for a time to be searched.
+//! The usage spool: records calls on disk before their responses leave, hands the records over as sums at least once, and keeps them for a time
+//! for searches.
 //!
 //! ```text
 //! call ends ─ Place::record ─▶ segment being written ─ fsync by batch ─▶ sealed segments ─ Shipper: sums ─▶ Sink (the controller)
@@ -6,17 +7,16 @@
 //!    └── Spool::reserve, before the call runs: no room, no call
 //! ```
 //!
-//! - [`frame`]: how a record lies in a file: length, checksum, JSON.
-//! - [`disk`]: the few operations on files that are needed, so that tests can lose power.
+//! - [`frame`]: the format of a record in a file: length, checksum, JSON.
+//! - [`disk`]: the few file operations that are needed, so that tests can simulate a power loss.
 //! - [`log`]: segments: what is written, synced, sealed, recovered. Synchronous, without a thread or a clock.
-//! - [`Spool`]: the log shared by the threads of a process, and the thread that syncs.
-//! - [`Shipper`]: hands the sums of sealed segments over, with a pause that grows while the receiver is away.
-//! - [`Spool::search`]: single calls.
+//! - [`Spool`]: the log shared by the threads of a process, and the thread that syncs it.
+//! - [`Shipper`]: hands over the sums of sealed segments, with a growing pause while the receiver is unavailable.
+//! - [`Spool::search`]: finds single calls.
 //!
-//! **What is promised.** A record whose [`Receipt`] has been waited for outlives the process, and with
-//! [`AnswerAfter::Synced`] the power supply, too. It is handed over at least once, always in the same [`BatchId`](fdn_core::BatchId), so
-//! the receiver counts it once. The spool never grows over its bound and never drops a record to keep to it: where there is no room,
-//! a new call is refused before it runs.
+//! **Guarantees.** A record whose [`Receipt`] has been waited for survives the process, and with [`AnswerAfter::Synced`] a power loss too. It is
+//! handed over at least once, always in the same [`BatchId`](fdn_core::BatchId), so the receiver counts it once. The spool never grows over its
+//! limit and never drops a record to stay below it: without room, a new call is refused before it runs.
 
 pub mod disk;
 mod error;

@@ -1,4 +1,4 @@
-//! What is counted of the spool.
+//! Metrics of the spool.
 
 use fdn_core::NodeId;
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
@@ -10,25 +10,25 @@ pub struct SpoolMetrics {
     pub records: IntCounter,
     /// Calls refused because there was no room for their records.
     pub refused: IntCounter,
-    /// Writes and syncs that the disk failed.
+    /// Failed writes and syncs.
     pub failures: IntCounterVec,
-    /// Bytes on disk.
+    /// Bytes on disk that are not handed over yet, or were set aside.
     pub bytes: IntGauge,
-    /// The bound of that.
+    /// The limit of `bytes`.
     pub limit: IntGauge,
-    /// Bytes of calls that were handed over and are kept to be searched.
+    /// Bytes of records that were handed over and are kept for searches.
     pub log_bytes: IntGauge,
-    /// The bound of that.
+    /// The limit of `log_bytes`.
     pub log_limit: IntGauge,
     /// Segments that wait to be handed over.
     pub waiting: IntGauge,
     /// How long a sync took.
     pub sync_seconds: Histogram,
-    /// Records that shared a sync.
+    /// The number of records that shared a sync.
     pub sync_records: Histogram,
     /// Batches handed over, by result.
     pub batches: IntCounterVec,
-    /// Segments set aside for a person.
+    /// Segments that were set aside for an operator.
     pub set_aside: IntCounter,
 }
 
@@ -43,7 +43,7 @@ impl SpoolMetrics {
     /// Registers the metrics of `node`.
     ///
     /// # Errors
-    /// When one of the names is taken.
+    /// When one of the names is already registered.
     pub fn new(registry: &Registry, node: &NodeId) -> Result<Self, prometheus::Error> {
         let opts = |name: &str, help: &str| {
             Opts::new(format!("fdn_agent_usage_{name}"), help).const_label("node", node.as_str())

@@ -1,7 +1,7 @@
-//! Looking for single calls in what the spool holds: what is being written, what waits to be handed over, and what was and is kept.
+//! Searches for single calls in everything that the spool holds: segments being written, waiting to be handed over, and kept afterwards.
 //!
-//! Segments are read whole, one after the other, the newest first. Nothing is indexed: the log is bounded, and is looked into when a person asks. Only
-//! records that name the app are taken apart.
+//! Segments are read completely, one after the other, the newest first. There is no index: the log is bounded, and searched only when a person
+//! asks. Only records that contain the app's name are parsed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,31 +14,31 @@ use crate::frame;
 use crate::log::begun;
 use crate::spool::Spool;
 
-/// Bytes of a record before the name of its app, at most.
+/// The most bytes of a record before the name of its app.
 const HEAD: usize = 64;
 
-/// What was found.
+/// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The calls that arrived last, these first.
+    /// The calls that arrived last, the latest first.
     pub calls: Vec<CallRecord>,
-    /// Whether there are more than were asked for.
+    /// Whether there are more than requested.
     pub more: bool,
 }
 
-/// A search that goes from the newest record to the oldest.
+/// A search from the newest record to the oldest.
 struct Search<'a> {
     query: &'a CallQuery,
     needle: Vec<u8>,
-    /// Calls whose last record has been seen, of those that have others before it.
+    /// Calls whose last record has been seen, and which have earlier records too.
     known: BTreeSet<InvocationId>,
-    /// The calls that arrived last: as many as were asked for, and one more if there are more.
+    /// The calls that arrived last: as many as requested, and one more if there are more.
     found: BTreeMap<(Timestamp, InvocationId), CallRecord>,
 }
 
 impl Search<'_> {
     fn look(&mut self, payload: &[u8]) {
-        // The app comes right after the invocation's id.
+        // The app follows the invocation's id.
         let head = &payload[..payload.len().min(HEAD + self.needle.len())];
         let mut parts = head.windows(self.needle.len());
         if !parts.any(|part| part == self.needle) {
@@ -64,7 +64,7 @@ impl Search<'_> {
         }
     }
 
-    /// Whether no record that was written before `newer` can be among the last ones.
+    /// Whether no record written before `newer` can be among the results.
     fn is_done(&self, newer: u64) -> bool {
         let oldest = self.found.first_key_value();
         self.found.len() > self.query.limit as usize
@@ -73,10 +73,11 @@ impl Search<'_> {
 }
 
 impl Spool {
-    /// Looks for calls of an app until `unwanted` says that nobody waits for them any more. Blocks, for as long as reading all that is kept takes.
+    /// Searches for calls of an app until `unwanted` is set, because nobody waits for the result any more. Blocks for as long as reading all
+    /// records takes.
     ///
     /// # Errors
-    /// The disk's.
+    /// When the disk fails.
     pub fn search(
         &self,
         app: &AppName,
@@ -91,14 +92,14 @@ impl Spool {
         };
         let mut search = Search {
             query: &query,
-            // No character of a name is written in another way in JSON.
+            // No character of a name is escaped in JSON.
             needle: format!("\"app\":\"{app}\"").into_bytes(),
             known: BTreeSet::new(),
             found: BTreeMap::new(),
         };
         let mut newer = u64::MAX;
         for id in self.segments().into_iter().rev() {
-            // Nothing was written to it after the next one had been begun, and no call ends before it arrives.
+            // A segment is not written any more once the next one has been begun, and no call ends before it arrives.
             if newer < since || search.is_done(newer) || unwanted.load(Ordering::Relaxed) {
                 break;
             }

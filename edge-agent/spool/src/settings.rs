@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::frame;
 
-/// What an answer waits for before its last byte is sent.
+/// What a response waits for before its last byte is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerAfter {
-    /// The operating system has the record: it outlives the agent, however that ends, but not the loss of power within the next
-    /// `batch_window` and sync.
+    /// The operating system has the record: it survives the agent, however that ends, but not a power loss within the next `batch_window` and
+    /// sync.
     #[default]
     Written,
-    /// The disk has the record.
+    /// The record is synced to the disk.
     Synced,
 }
 
@@ -23,19 +23,20 @@ pub enum AnswerAfter {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SpoolSettings {
-    /// All records together, at most. While there is no room for another one, new calls are refused.
+    /// The largest total size of the records that are not handed over yet, or were set aside. Without room for another one, new calls are
+    /// refused.
     pub size: ByteSize,
-    /// Records whose sums are handed over together, at most.
+    /// The largest size of a segment, whose records are handed over together.
     pub segment: ByteSize,
-    /// What an answer waits for.
+    /// What a response waits for.
     pub answer_after: AnswerAfter,
-    /// How long the first record of a batch waits for others before the disk is told to sync.
+    /// How long the first record of a batch waits for others before the disk is synced.
     pub batch_window: DurationMs,
-    /// The longest that a record waits before it is handed over.
+    /// The longest time that a record waits before its segment is handed over.
     pub seal_after: DurationMs,
-    /// What was handed over is kept to be searched up to this size, beside `size`; nothing if it is 0.
+    /// The largest size of records that are kept for searches after they were handed over, in addition to `size`; 0 keeps none.
     pub log_size: ByteSize,
-    /// The longest that it is kept.
+    /// The longest time that they are kept.
     pub log_keep: DurationMs,
     /// The pause after a batch could not be handed over; it doubles with each failure.
     pub retry_first: DurationMs,
@@ -60,7 +61,7 @@ impl Default for SpoolSettings {
 }
 
 impl SpoolSettings {
-    /// The moment since which calls are kept, in milliseconds since 1970.
+    /// The time from which calls are kept, in milliseconds since 1970.
     pub(crate) fn kept_since(&self) -> u64 {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -70,10 +71,10 @@ impl SpoolSettings {
         now.saturating_sub(self.log_keep.as_millis())
     }
 
-    /// Refuses values that cannot work; the rule that is broken.
+    /// Refuses values that cannot work; returns the violated rule.
     ///
     /// # Errors
-    /// The first such rule.
+    /// With the first violated rule.
     pub fn check(&self) -> Result<(), &'static str> {
         let segment = self.segment.as_bytes();
         let rules = [

@@ -1,8 +1,8 @@
-//! Hands sealed segments over: the oldest first, one at a time, each until it is confirmed.
+//! Hands over sealed segments: the oldest first, one at a time, each until it is confirmed.
 //!
-//! What goes is the sums of a segment's records. They are made anew for each time it is sent, of the segment alone, so they are always the same. A
-//! segment that an agent of the revision before has left goes as that one would have sent it, record by record, because its records do not say what they take
-//! the place of.
+//! What is sent are the sums of a segment's records. They are computed again for every attempt, from the segment alone, so they are always the
+//! same. A segment written by an agent of the previous release is sent as that agent would have done, record by record, because its records do
+//! not say what they replace.
 
 use std::time::Duration;
 
@@ -16,34 +16,34 @@ use tracing::{error, info, warn};
 
 use crate::spool::Spool;
 
-/// How often what is old is removed.
+/// How often old records are removed.
 const FORGET: Duration = Duration::from_secs(600);
 
-/// Why a batch was not taken.
+/// Why a batch was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum DeliverError {
-    /// It may be taken later, as it is.
+    /// It may be accepted later, unchanged.
     #[error("{0}")]
     Later(String),
-    /// It will never be taken as it is.
+    /// It will never be accepted unchanged.
     #[error("{0}")]
     Never(String),
 }
 
-/// What is handed over of a segment.
+/// What is sent of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Batch {
     /// Its sums.
     Sums(UsageSums),
-    /// Its records, which the revision before has written.
+    /// Its records, written by the previous release.
     Records(UsageBatch),
 }
 
 impl Batch {
-    /// What goes of these records, all of one segment.
+    /// The batch for these records, which are all records of one segment.
     ///
     /// # Errors
-    /// When a record says more than a call can use.
+    /// When a record claims more than a call can use.
     pub fn of(
         batch: BatchId,
         node: NodeId,
@@ -61,13 +61,13 @@ impl Batch {
         Ok(Self::Sums(UsageSums {
             batch,
             node,
-            // A segment is bounded far below that.
+            // The size of a segment keeps the number far below that.
             records: u32::try_from(records.len()).unwrap_or(u32::MAX),
             sums,
         }))
     }
 
-    /// How many records it is of.
+    /// The number of records in it.
     #[must_use]
     pub const fn records(&self) -> usize {
         match self {
@@ -77,28 +77,28 @@ impl Batch {
     }
 }
 
-/// Takes batches, and counts each once however often it is handed over.
+/// The receiver of batches, which counts each batch once, however often it is delivered.
 #[async_trait]
 pub trait Sink: Send + Sync + 'static {
     /// Returns once the batch is stored.
     ///
     /// # Errors
-    /// When it may not be stored: it comes again.
+    /// When it may not be stored; the batch will be sent again.
     async fn deliver(&self, batch: &Batch) -> Result<(), DeliverError>;
 }
 
-/// Hands a spool's records over.
+/// Hands over a spool's records.
 pub struct Shipper<S> {
     /// The spool.
     pub spool: Spool,
-    /// Who takes them.
+    /// The receiver.
     pub sink: S,
-    /// The node that they are of.
+    /// The node whose records these are.
     pub node: NodeId,
 }
 
 impl<S: Sink> Shipper<S> {
-    /// Hands over until `stop` is cancelled. A batch that is on its way then comes again after the next start, under the same id.
+    /// Hands over until `stop` is cancelled. An unconfirmed batch is sent again after the next start, under the same id.
     pub async fn run(self, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
@@ -107,7 +107,7 @@ impl<S: Sink> Shipper<S> {
         }
     }
 
-    /// Removes what is old, also while nobody calls and no segment comes that would push it out.
+    /// Removes old records, also while there are no calls and so no new segments that would displace them.
     async fn forget(&self) {
         let mut timer = tokio::time::interval(FORGET);
         loop {
@@ -128,7 +128,7 @@ impl<S: Sink> Shipper<S> {
             pause = if self.hand_over(id, pause.is_zero()).await {
                 Duration::ZERO
             } else {
-                // From half to the whole of it, so that nodes do not come back all at once.
+                // A random pause between half and the whole, so that not all nodes come back at once.
                 let doubled = (pause * 2).clamp(first, most);
                 doubled
                     .mul_f64(rand::rng().random_range(0.5..=1.0))
@@ -137,7 +137,7 @@ impl<S: Sink> Shipper<S> {
         }
     }
 
-    /// Hands one segment over; says whether the next one can be tried at once.
+    /// Hands over one segment; returns whether the next one can be tried at once.
     async fn hand_over(&self, id: BatchId, first_failure: bool) -> bool {
         let Some((batch, whole)) = self.load(id).await else {
             return false;
@@ -184,8 +184,8 @@ impl<S: Sink> Shipper<S> {
         }
     }
 
-    /// Puts a segment away for good, as confirmed or aside. The next one waits for it, whatever the disk says meanwhile: the receiver remembers the newest batch
-    /// of a node, so only that one may come again.
+    /// Puts a segment away for good, as confirmed or set aside. The next one waits for this, however long the disk fails: the receiver remembers
+    /// only the newest batch of a node, so only that one may be sent again.
     async fn put_away(&self, id: BatchId, is_whole: bool) {
         if !is_whole {
             self.spool.metrics().set_aside.inc();
@@ -209,7 +209,7 @@ impl<S: Sink> Shipper<S> {
         }
     }
 
-    /// What goes of a segment, and whether all of the segment could be read. Nothing if none of it can be read now.
+    /// The batch of a segment, and whether the whole segment was valid. `None` if it cannot be read now.
     async fn load(&self, id: BatchId) -> Option<(Result<Batch, BillingError>, bool)> {
         let (spool, node) = (self.spool.clone(), self.node.clone());
         let loaded = blocking(move || {
@@ -218,7 +218,7 @@ impl<S: Sink> Shipper<S> {
             for payload in payloads {
                 match serde_json::from_slice(&payload) {
                     Ok(record) if is_possible(&record) => records.push(record),
-                    // Whole by its checksum, but of a form that this version does not know, or more than a call can use.
+                    // The checksum is right, but this version does not know the format, or the record claims more than a call can use.
                     _ => whole = false,
                 }
             }

@@ -1,8 +1,8 @@
 //! The log shared by the threads of a process, and the thread that syncs it.
 //!
-//! A record is written by the thread that has it, under a lock that is held for one `write`; one thread syncs for all: whoever writes
-//! while it works shares the next sync (group commit), and it is woken only when it sleeps. Every call has its room before it runs, so a record never
-//! finds the spool full; that room is counted without the lock.
+//! A record is written by the thread that has it, under a lock that is held for one `write`. One thread syncs for all: records written during a
+//! sync share the next one (group commit), and the thread is woken only when it sleeps. Every call reserves its room before it runs, so a record
+//! never finds the spool full; that room is counted without the lock.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -27,7 +27,7 @@ use crate::settings::{AnswerAfter, SpoolSettings};
 /// The pause before a disk that failed is tried again.
 const DISK_PAUSE: Duration = Duration::from_millis(500);
 
-/// A file that is written to see whether the disk takes anything again.
+/// A file that is written to check whether the disk works again.
 const PROBE: &str = "probe";
 
 /// The usage spool. Clones share it.
@@ -37,7 +37,7 @@ pub struct Spool {
     _last: Arc<Last>,
 }
 
-/// Ends the thread when the last clone of the spool is gone.
+/// Closes the spool when its last clone is dropped.
 struct Last(Arc<Shared>);
 
 impl Drop for Last {
@@ -52,31 +52,31 @@ struct Shared {
     metrics: SpoolMetrics,
     room: Room,
     state: Mutex<State>,
-    /// Rung when there is something to sync.
+    /// Notified when there is something to sync.
     work: Condvar,
-    /// Rung when there is something to hand over.
+    /// Notified when there is something to hand over.
     sealed: Notify,
     syncer: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Room for records, as far as it can be told without the lock.
+/// Room for records, as far as it can be decided without the lock.
 #[derive(Default)]
 struct Room {
-    /// Calls that have room.
+    /// The number of reservations.
     places: AtomicU64,
-    /// Bytes on disk. Changed under the lock.
+    /// The bytes used on disk. Set under the lock.
     used: AtomicU64,
-    /// Whether the spool is closed or its disk has failed. Changed under the lock.
+    /// Whether the spool is closed or its disk has failed. Set under the lock.
     is_shut: AtomicBool,
 }
 
 impl Room {
-    /// What a call may write: two records at most, of which each may begin a segment of its own.
+    /// The bytes that a call may write: at most two records, each of which may begin a new segment.
     const PLACE: u64 = 2 * (frame::MAX + frame::HEADER.len()) as u64;
 
-    /// Takes room for a call, if there is some below `limit` bytes.
+    /// Reserves room for a call, if there is some within `limit` bytes.
     fn take(&self, limit: u64) -> bool {
-        // Counted before it is looked at, so that two calls cannot both have the last room.
+        // Incremented before the check, so that two calls cannot both get the last room.
         let places = self.places.fetch_add(1, Ordering::AcqRel) + 1;
         let used = self.used.load(Ordering::Acquire);
         let fits = used.saturating_add(places.saturating_mul(Self::PLACE)) <= limit;
@@ -94,26 +94,26 @@ impl Room {
 
 struct State {
     log: Log<Folder>,
-    /// Records written, counted up.
+    /// The number of records written so far.
     written: u64,
-    /// Of these, synced.
+    /// The number of these that are synced.
     synced: u64,
-    /// Who waits until a record of this number is synced, in order.
+    /// The calls that wait until the record of this number is synced, in order.
     waiting: VecDeque<(u64, oneshot::Sender<Result<(), String>>)>,
-    /// Whether the thread that syncs sleeps until it is woken.
+    /// Whether the syncing thread sleeps until it is woken.
     idle: bool,
     /// When the segment that is being written got its first record.
     begun: Option<Instant>,
-    /// Why the disk takes nothing now.
+    /// Why the disk cannot be written now.
     failed: Option<String>,
     closed: bool,
 }
 
 impl Spool {
-    /// Opens the spool in a folder, mends what a crash left there, and starts the thread that syncs.
+    /// Opens the spool in a folder, recovers what a crash left there, and starts the syncing thread.
     ///
     /// # Errors
-    /// When the folder or a file in it cannot be used.
+    /// When the folder or a file in it is not usable.
     pub fn open(
         folder: &Path,
         settings: SpoolSettings,
@@ -172,10 +172,10 @@ impl Spool {
         })
     }
 
-    /// Room for the record of a call that is about to run.
+    /// Reserves room for the record of a call that is about to run.
     ///
     /// # Errors
-    /// When there is none, or the disk has failed: the call must not run.
+    /// When there is no room, or the disk has failed: the call must not run.
     pub fn reserve(&self) -> Result<Place, SpoolError> {
         if !self.shared.room.take(self.shared.settings.size.as_bytes()) {
             self.shared.metrics.refused.inc();
@@ -186,7 +186,7 @@ impl Spool {
         })
     }
 
-    /// Why a call would be refused now, if it would be.
+    /// Why a call would be refused now; `None` if it would not be.
     #[must_use]
     pub fn refuses(&self) -> Option<SpoolError> {
         let room = &self.shared.room;
@@ -197,19 +197,19 @@ impl Spool {
         None
     }
 
-    /// Whether nothing waits to be handed over. Records of running calls do not count.
+    /// Whether no record waits to be handed over. Reservations of running calls do not count.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.shared.lock().log.is_empty()
     }
 
-    /// Bytes on disk.
+    /// The size of records that are not handed over yet, or were set aside.
     #[must_use]
     pub fn used(&self) -> ByteSize {
         ByteSize::from_bytes(self.shared.lock().log.used())
     }
 
-    /// The oldest segment that can be handed over, once there is one.
+    /// Waits for a segment that can be handed over; returns the oldest.
     pub(crate) async fn oldest(&self) -> BatchId {
         loop {
             let rung = self.shared.sealed.notified();
@@ -220,15 +220,15 @@ impl Spool {
         }
     }
 
-    /// The records of a sealed segment and whether all of it could be read. Blocks.
+    /// The payloads of a sealed segment, and whether the whole segment was valid. Blocks.
     pub(crate) fn read(&self, id: BatchId) -> std::io::Result<(Vec<Vec<u8>>, bool)> {
         Log::read(&*self.shared.disk, id)
     }
 
-    /// A segment has been confirmed. When this returns, it does not come again. Blocks.
+    /// Handles that a segment was confirmed. Once this returns, it will not be sent again. Blocks.
     ///
     /// # Errors
-    /// The disk's; to be tried again before another segment is handed over.
+    /// When the disk fails; this must succeed before another segment is handed over.
     pub(crate) fn confirmed(&self, id: BatchId) -> std::io::Result<()> {
         let keep = self.shared.settings.log_size.as_bytes() > 0;
         {
@@ -237,11 +237,11 @@ impl Spool {
             self.shared.forget(&mut state);
             self.shared.show(&state);
         }
-        // Outside the lock: calls need not wait for it.
+        // Without the lock, so that calls need not wait for it.
         self.shared.disk.sync_folder()
     }
 
-    /// Removes what is kept of calls longer than the settings say. Blocks.
+    /// Removes calls that were kept longer than the settings allow. Blocks.
     pub(crate) fn forget(&self) {
         let mut state = self.shared.lock();
         self.shared.forget(&mut state);
@@ -253,15 +253,15 @@ impl Spool {
         self.shared.lock().log.segments()
     }
 
-    /// The bytes of a segment; nothing if it is gone. Blocks.
+    /// The bytes of a segment; `None` if it is gone. Blocks.
     pub(crate) fn look(&self, id: BatchId) -> std::io::Result<Option<Vec<u8>>> {
         Log::look(&*self.shared.disk, id)
     }
 
-    /// A segment is not to be handed over any more. Blocks.
+    /// Sets a segment aside, so that it is not handed over any more. Blocks.
     ///
     /// # Errors
-    /// As [`Self::confirmed`].
+    /// Like [`Self::confirmed`].
     pub(crate) fn set_aside(&self, id: BatchId) -> std::io::Result<()> {
         {
             let mut state = self.shared.lock();
@@ -285,7 +285,7 @@ impl Spool {
         let syncer = &self.shared.syncer;
         let thread = syncer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // A thread that panicked has said so.
+            // A panic of the thread has been reported already.
             drop(thread.join());
         }
     }
@@ -293,7 +293,7 @@ impl Spool {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No step leaves the state half changed: numbers are set after the disk has answered.
+        // No step leaves the state inconsistent: numbers are set after the disk has succeeded.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -307,7 +307,7 @@ impl Shared {
 
     fn forget(&self, state: &mut State) {
         let settings = &self.settings;
-        // It is closed when a sync finds it this old.
+        // A segment is closed by the first sync that finds it this old.
         let span = settings.seal_after.as_millis().saturating_add(60_000);
         let limit = settings.log_size.as_bytes();
         if let Err(failure) = state.log.forget(limit, settings.kept_since(), span) {
@@ -318,13 +318,13 @@ impl Shared {
     fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
-        // Under the lock: a disk that works again must not open it after this.
+        // Set under the lock: a disk that recovers must not reset it afterwards.
         self.room.is_shut.store(true, Ordering::Release);
         drop(state);
         self.work.notify_all();
     }
 
-    /// Why a call has no room.
+    /// Why there is no room for a call.
     fn why_refused(&self) -> SpoolError {
         let state = self.lock();
         if state.closed {
@@ -349,7 +349,7 @@ impl Shared {
         let frame = frame::encode(&payload).ok_or(SpoolError::TooLarge(payload.len()))?;
         let mut state = self.lock();
         if state.closed {
-            // Nobody would sync it any more.
+            // No thread would sync it any more.
             return Err(SpoolError::Closed);
         }
         if let Err(failure) = state.log.append(&frame, Uuid::now_v7) {
@@ -359,7 +359,7 @@ impl Shared {
             return Err(SpoolError::Disk(failure.to_string()));
         }
         self.metrics.records.inc();
-        // The header of a new segment is added by the next sync.
+        // The next sync adds the header of a new segment to this.
         self.room
             .used
             .fetch_add(frame.len() as u64, Ordering::AcqRel);
@@ -390,7 +390,7 @@ impl Shared {
         }
     }
 
-    /// The thread that syncs.
+    /// The syncing thread's main loop.
     fn run(&self) {
         loop {
             let mut state = self.wait_for_work();
@@ -420,12 +420,12 @@ impl Shared {
         }
     }
 
-    /// After a failure: whether the disk takes as much as a record again.
+    /// After a failure, checks whether the disk can be written again, with as much data as a record.
     fn probe(&self, failed: bool) -> std::io::Result<()> {
         if !failed {
             return Ok(());
         }
-        // From a probe that was interrupted; if it cannot be removed, the next step says why.
+        // Left by an interrupted probe; if it cannot be removed, the next step reports why.
         drop(self.disk.remove(PROBE));
         let file = self.disk.create(PROBE)?;
         let written = file.append(&[0; frame::MAX]).and_then(|()| file.sync());
@@ -433,7 +433,7 @@ impl Shared {
         written
     }
 
-    /// Waits until something was written, closed or is to be sealed; and for others to share the sync.
+    /// Waits until there is something to sync or seal, or the spool is closed; then waits a little for other records to share the sync.
     fn wait_for_work(&self) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         loop {
@@ -472,7 +472,7 @@ impl Shared {
         }
     }
 
-    /// Tells everybody whose record a sync covered.
+    /// Notifies the callers whose records a sync covered.
     fn settle(&self, state: &mut State, target: u64, result: std::io::Result<()>) {
         self.metrics
             .sync_records
@@ -500,7 +500,7 @@ impl Shared {
             .is_some_and(|(number, _)| *number <= target)
         {
             if let Some((_, sender)) = state.waiting.pop_front() {
-                // Who went away does not want to know.
+                // The caller may be gone.
                 drop(sender.send(told.clone()));
             }
         }
@@ -511,17 +511,17 @@ impl Shared {
     }
 }
 
-/// Room for the record of one call; given back when it is dropped.
+/// The room reserved for one call's record; released when dropped.
 pub struct Place {
     shared: Arc<Shared>,
 }
 
 impl Place {
-    /// Writes the record of the call. When this returns, the record outlives the process; [`Receipt::wait`] waits for as much more as
-    /// the settings ask for.
+    /// Writes the record of the call. When this returns, the record survives the process; [`Receipt::wait`] waits for what the settings require
+    /// beyond that.
     ///
     /// # Errors
-    /// When the disk fails: the answer must not be sent.
+    /// When the disk fails: the response must not be sent.
     pub fn record(&self, record: &CallRecord) -> Result<Receipt, SpoolError> {
         self.shared.write(record)
     }
@@ -533,7 +533,7 @@ impl Drop for Place {
     }
 }
 
-/// A record that was written.
+/// A written record.
 #[must_use = "an answer leaves only after `wait`"]
 pub struct Receipt(Option<oneshot::Receiver<Result<(), String>>>);
 
@@ -544,10 +544,10 @@ impl Receipt {
         self.0.is_none()
     }
 
-    /// Returns when the record is as safe as the settings ask for.
+    /// Returns when the record is as durable as the settings require.
     ///
     /// # Errors
-    /// When the disk failed: the answer must not be sent.
+    /// When the disk failed: the response must not be sent.
     pub async fn wait(self) -> Result<(), SpoolError> {
         match self.0 {
             None => Ok(()),

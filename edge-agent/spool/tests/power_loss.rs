@@ -1,13 +1,12 @@
-//! A process with a usage spool is killed (`kill -9`) again and again. No record whose answer was sent may be lost, and none may be counted
-//! twice.
+//! A process with a usage spool is killed (`kill -9`) again and again. No record of an answered call may be lost, and none may be counted twice.
 //!
-//! The process is this program once more: it answers every line on a connection with the same line, after the record of that line is in
-//! the spool, and hands sums of its records to a receiver in the test. Every third line is noted before that, as a call whose answer leaves while it
-//! runs. The receiver loses confirmations now and then, and is killed by nobody.
-//! All runs are on one folder, so what one run leaves behind is what the next one finds.
+//! The process is this same program: it answers every line on a connection with the same line, once the record of that line is in the spool, and
+//! hands over sums of its records to a receiver in the test. Every third line is also recorded before that, like a call whose response begins
+//! while it runs. The receiver loses some of the confirmations and is never killed. All runs use one folder, so what one run leaves behind is
+//! what the next one finds.
 //!
-//! The short form kills after so many answers, drawn from a seed that is always the same. The long one, `soak::`, kills at random times and
-//! prints its seed, which `SEED` takes to repeat it.
+//! The short form kills after a number of answers drawn from a fixed seed. The long form, `soak::`, kills at random times and prints its seed;
+//! set `SEED` to repeat it.
 
 #![allow(
     clippy::print_stdout,
@@ -39,19 +38,19 @@ use rand::{RngExt, SeedableRng};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// Kills of the short form.
+/// The number of kills in the short form.
 const FEW: u64 = 15;
-/// Kills of the long one.
+/// The number of kills in the long form.
 const MANY: u64 = 100;
 /// The seed of the short form.
 const SEED: u64 = 12;
-/// Callers at the same time.
+/// The number of concurrent callers.
 const CALLERS: u64 = 4;
-/// The longest that anything is waited for.
+/// The timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SERVE: &str = "--serve";
 
-/// The tests by the names that the usual harness would give them.
+/// The tests, by the names that the usual harness would give them.
 static TESTS: [(&str, fn()); 4] = [
     ("written", || short("written")),
     ("synced", || short("synced")),
@@ -74,11 +73,11 @@ fn main() -> ExitCode {
     run_all(&chosen.copied().collect::<Vec<_>>())
 }
 
-/// Runs them, and says how it went as the usual harness does, for whoever counts tests.
+/// Runs the tests and reports like the usual harness, for tools that count tests.
 fn run_all(chosen: &[(&str, fn())]) -> ExitCode {
     let mut failed = Vec::new();
     for (name, test) in chosen {
-        // The panic's message has been printed.
+        // The panic's message has been printed already.
         let is_ok = catch_unwind(AssertUnwindSafe(test)).is_ok();
         println!("test {name} ... {}", if is_ok { "ok" } else { "FAILED" });
         if !is_ok {
@@ -102,7 +101,7 @@ fn run_all(chosen: &[(&str, fn())]) -> ExitCode {
     }
 }
 
-/// Which tests the arguments name, as far as the usual harness's arguments are known here: `--skip PART`, `--exact`, and parts of names.
+/// The tests that the arguments select, as far as the usual harness's arguments are supported here: `--skip PART`, `--exact`, and parts of names.
 #[derive(Default)]
 struct Wanted {
     parts: Vec<String>,
@@ -118,7 +117,7 @@ impl Wanted {
             match arg.as_str() {
                 "--skip" => wanted.skipped.extend(args.next().cloned()),
                 "--exact" => wanted.exact = true,
-                // Their values are no names.
+                // Their values are not names of tests.
                 "--test-threads" | "--format" | "--color" | "--logfile" | "-Z" => {
                     args.next();
                 }
@@ -195,7 +194,7 @@ fn serve(folder: &Path, mode: &str, receiver: &str) {
     }
 }
 
-/// The records of a call, whose number is the version, so that each call has a sum of its own.
+/// The records of a call. Its number is used as the version, so that each call has a sum of its own.
 fn records(number: u64) -> Vec<CallRecord> {
     let ended = UsageRecord {
         invocation: InvocationId::from_uuid(Uuid::from_u128(u128::from(number))),
@@ -254,20 +253,20 @@ impl Sink for ToReceiver {
 #[derive(Default)]
 struct Stored {
     batches: BTreeMap<fdn_core::BatchId, Vec<UsageSum>>,
-    /// Deliveries of a batch after its first.
+    /// The number of repeated deliveries.
     again: u64,
 }
 
-/// Takes batches as the controller does: a batch that is known is confirmed and not counted.
+/// Accepts batches as the controller does: a known batch is confirmed and not counted.
 fn receiver(stored: Arc<Mutex<Stored>>, seed: u64) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = listener.local_addr().expect("address");
     thread::spawn(move || {
         let mut rng = StdRng::seed_from_u64(seed);
-        // The first whole batch's for certain, so that something comes again however few there are.
+        // The first complete batch is always left unconfirmed, so that something is sent again even in a short run.
         let mut is_first = true;
         for stream in listener.incoming().flatten() {
-            // A process that was killed in the middle of a batch sends half of it.
+            // A process that is killed in the middle of a batch sends only part of it.
             let lose = rng.random_bool(0.2) || is_first;
             is_first &= take(stream, &stored, lose).is_err();
         }
@@ -316,7 +315,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // SIGKILL: nothing of it runs after this.
+        // SIGKILL: the process executes nothing after this.
         drop(self.0.kill());
         drop(self.0.wait());
     }
@@ -325,13 +324,13 @@ impl Drop for Process {
 /// When a process is killed.
 #[derive(Clone, Copy)]
 enum Kill {
-    /// When it has lived for so long.
+    /// After it has run for this long.
     After(Duration),
-    /// When so many of its answers were heard, however long that takes.
+    /// After this many of its answers were received, however long that takes.
     Answered(u64),
 }
 
-/// What the callers of one process share.
+/// State shared by the callers of one process.
 #[derive(Default)]
 struct Calls {
     heard: AtomicU64,
@@ -339,7 +338,7 @@ struct Calls {
 }
 
 impl Calls {
-    /// Waits for the moment of the kill; false if it does not come.
+    /// Waits until it is time to kill; `false` after the timeout.
     fn until(&self, kill: Kill) -> bool {
         let wanted = match kill {
             Kill::After(life) => {
@@ -359,7 +358,7 @@ impl Calls {
     }
 }
 
-/// Calls until the process is gone; what was answered.
+/// Makes calls until the process is gone; returns the answered ones.
 fn caller(address: SocketAddr, next: &AtomicU64, calls: &Calls) -> Vec<u64> {
     let mut answered = Vec::new();
     let Ok(mut stream) = TcpStream::connect(address) else {
@@ -373,7 +372,7 @@ fn caller(address: SocketAddr, next: &AtomicU64, calls: &Calls) -> Vec<u64> {
         if asked.is_err() || !matches!(answers.read_line(&mut line), Ok(read) if read > 0) {
             return answered;
         }
-        // Half an answer is none.
+        // A partial line is not an answer.
         if line.ends_with('\n') {
             assert_eq!(line.trim(), number.to_string());
             answered.push(number);
@@ -391,7 +390,7 @@ fn run(folder: &Path, mode: &str, receiver: SocketAddr, next: &AtomicU64, kill: 
             .map(|_| scope.spawn(|| caller(address, next, &calls)))
             .collect();
         let is_time = calls.until(kill);
-        // First of all, so that the callers end.
+        // Killed first, so that the callers end.
         drop(process);
         calls.stop.store(true, Ordering::Relaxed);
         assert!(is_time, "the process does not answer");
@@ -402,7 +401,7 @@ fn run(folder: &Path, mode: &str, receiver: SocketAddr, next: &AtomicU64, kill: 
     })
 }
 
-/// Lets the process live until it has handed everything over.
+/// Runs the process until it has handed everything over.
 fn drain(folder: &Path, mode: &str, receiver: SocketAddr) {
     let (_process, address) = Process::start(folder, mode, receiver);
     let mut stream = TcpStream::connect(address).expect("connected");
@@ -436,7 +435,7 @@ fn long(mode: &str) {
     assert!(answered > MANY, "most runs answered something: {answered}");
 }
 
-/// Kills so often; how many calls were answered.
+/// Kills the process `kills` times; returns the number of answered calls.
 fn test(mode: &str, seed: u64, kills: u64, kill: impl Fn(&mut StdRng) -> Kill) -> u64 {
     println!("power_loss: answers after records are {mode}, SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
@@ -452,7 +451,7 @@ fn test(mode: &str, seed: u64, kills: u64, kill: impl Fn(&mut StdRng) -> Kill) -
     }
     drain(&path, mode, receiver);
     let stored = stored.lock().expect("lock");
-    // How often each call counts in all, and with how many bytes: as many as its last record says.
+    // For each call, how often it was counted and with how many bytes: those of its last record.
     let mut counted = BTreeMap::<u64, (i64, i64)>::new();
     for sum in stored.batches.values().flatten() {
         let (calls, egress) = counted.entry(sum.version.get().into()).or_default();

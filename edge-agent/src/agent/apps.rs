@@ -1,4 +1,4 @@
-//! What makes the apps of a node callable: the artifact cache, where artifacts and machine code come from, and the loop that follows desired state.
+//! Starts what makes apps callable: the artifact cache, the sources of artifacts and machine code, and the task that owns the apps' state.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The node's identity towards the centre, and its own key.
+//! The node's connection and identity towards the controllers, and its own key.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::settings::Settings;
 use crate::status::Identity;
 
 impl Shared {
-    /// Keeps the node's certificate valid, if it has one.
+    /// The task that keeps the node's certificate valid, if it has one.
     pub(super) fn renewer(&self, identity: &Identity) -> Result<Option<Renewer>, Error> {
         let (tls, api) = (&self.settings.tls, &self.settings.controller);
         let Some(files) = tls.files() else {
@@ -56,15 +56,16 @@ impl Shared {
     }
 }
 
-/// The file of the key that this node seals secrets with before they are on its disk.
+/// The file of the key with which this node seals secrets before they reach its disk.
 const SEAL_KEY: &str = "seal.key";
 
-/// Where this node's own key lies.
+/// The path of this node's own key.
 pub(super) fn own_key_file(settings: &Settings) -> PathBuf {
     settings.data.join("state").join(SEAL_KEY)
 }
 
-/// This node's own key. With a new one nothing opens that an older one sealed: what is kept of apps comes again from the centre.
+/// Reads this node's own key, or creates it. A new key opens nothing that an older one sealed: the saved state of apps is deleted then, and comes
+/// again from the controllers.
 pub(super) fn own_key(settings: &Settings) -> Result<Secret, Error> {
     let path = own_key_file(settings);
     let apps = settings.data.join("state").join("apps.json");
@@ -75,7 +76,7 @@ pub(super) fn own_key(settings: &Settings) -> Result<Secret, Error> {
     Ok(secret::read_or_create(&path)?)
 }
 
-/// Connects to the centre by the node's certificate.
+/// Connects to the controllers with the node's certificate.
 pub(super) fn connect(
     settings: &Settings,
     metrics: &Metrics,

@@ -20,7 +20,7 @@ use crate::metrics::Metrics;
 use crate::peers::{Elsewhere, PeerParts, Peers};
 use crate::settings::Settings;
 
-/// What a node runs functions in that starts instances of this kind.
+/// The runtimes of a node whose instances are of this kind.
 pub(super) fn runtimes(kind: Option<Kind>) -> BTreeSet<NodeRuntime> {
     let instances = match kind {
         Some(Kind::Docker | Kind::Fake) => Some(NodeRuntime::Docker),
@@ -30,17 +30,17 @@ pub(super) fn runtimes(kind: Option<Kind>) -> BTreeSet<NodeRuntime> {
     instances.into_iter().chain([NodeRuntime::Wasm]).collect()
 }
 
-/// Instances of containers, and what starts them.
+/// The instances of containers, and what starts them.
 pub(super) struct Containers {
     pub(super) instances: Instances,
     pub(super) local: Arc<LocalPlacer>,
     pub(super) peers: Option<Peers>,
-    /// Whether they end with the agent.
+    /// Whether the instances end with the agent.
     ends_with_us: bool,
 }
 
 impl Containers {
-    /// Leaves what can live on without the agent and ends the rest; what runs for other nodes may end its calls within `grace`.
+    /// Leaves running what can outlive the agent and ends the rest; calls of other nodes may end within `grace`.
     pub(super) async fn stop(&self, grace: Duration) {
         self.local.close(self.ends_with_us).await;
         if self.ends_with_us {
@@ -55,7 +55,7 @@ impl Containers {
 }
 
 impl Shared {
-    /// What runs container images, if this node has something that does, and what runs for it.
+    /// Starts the engine for container images, if this node has one, and the tasks around it.
     pub(super) async fn start_containers(
         &self,
         runtime: Option<Arc<dyn Runtime>>,
@@ -136,7 +136,7 @@ impl Shared {
         Ok((Some(containers), tasks))
     }
 
-    /// Ends what was found and belongs to nothing that is deployed, which is known once all apps have settled.
+    /// Ends instances found at startup that belong to nothing deployed, which is known once all apps have settled.
     fn tidy(&self, local: Arc<LocalPlacer>) -> JoinHandle<()> {
         let (readiness, stop) = (self.readiness.clone(), self.stop.clone());
         tokio::spawn(async move {
@@ -179,7 +179,7 @@ impl Shared {
         }
     }
 
-    /// Tells at once when the devices are others than before, and ends the instances on those that are gone or have failed.
+    /// Reports at once when the devices have changed, and ends the instances on those that are gone or have failed.
     pub(super) fn watch_devices(
         &self,
         placer: Option<Arc<LocalPlacer>>,
@@ -203,7 +203,7 @@ impl Shared {
 
 /// The GPU devices of this machine.
 pub(super) fn devices(settings: &Settings, metrics: &Metrics) -> Result<Devices, Error> {
-    // A machine that does not say when it was started is taken for the same one: faults of devices are then forgotten by hand alone.
+    // Without a boot id, the machine counts as not restarted: faults of devices are then cleared by operators only.
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     Ok(Devices::open(fdn_devices::Parts {
         settings: settings.devices.clone(),

@@ -1,4 +1,4 @@
-//! What operators said of this node, shown and told.
+//! Publishes the operators' decisions about this node.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::{CONDITION_ACCEPTING, Shared};
 use crate::fleet::Work;
 
 impl Shared {
-    /// Shows whether the node takes new work, and tells the controller at once when that changes.
+    /// Publishes whether the node takes new work, and reports every change to the controller at once.
     pub(super) fn follow_fleet(&self) -> impl Future<Output = ()> + use<> {
         let mut views = self.fleet.subscribe();
         let (readiness, changed) = (self.readiness.clone(), Arc::clone(&self.changed));

@@ -1,5 +1,5 @@
-//! A function version that can be called on this node: a compiled component, loaded at its first call or ahead of it, or a container
-//! image whose instances are started when calls come.
+//! A function version that can be called on this node: a compiled component, loaded at its first call or ahead of it, or a container image whose
+//! instances are started on demand.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,21 +27,21 @@ use crate::metrics::{AppMetrics, Metrics, VersionCounts};
 use crate::settings::LogsSettings;
 use crate::usage::Billed;
 
-/// What a deployed version is made of.
+/// The parts of a deployed version.
 pub struct DeployedParts {
     /// The app.
     pub app: AppName,
-    /// The stage of the app's workflow, if it is one.
+    /// The workflow stage that it serves, if any.
     pub stage: Option<StageName>,
-    /// Of a function with several forms, the one that this is.
+    /// The form, if the function has several.
     pub form: Option<FormName>,
     /// The node.
     pub node: NodeId,
     /// The function version.
     pub function: FunctionSpec,
-    /// The values of its secrets.
+    /// The values of the function's secrets, by name.
     pub secrets: BTreeMap<String, String>,
-    /// What serves its calls.
+    /// The part that serves its calls.
     pub server: Server,
     /// The app's log.
     pub log: Arc<AppLog>,
@@ -49,7 +49,7 @@ pub struct DeployedParts {
     pub metrics: Arc<AppMetrics>,
 }
 
-/// What serves the calls of a function version.
+/// The part that serves a function version's calls.
 pub enum Server {
     /// Sandboxes in this process.
     Sandboxes(Sandboxes),
@@ -57,7 +57,7 @@ pub enum Server {
     Instances(InstanceQueue),
 }
 
-/// A component, from its compiled file.
+/// A component that runs in sandboxes, loaded from its compiled file.
 pub struct Sandboxes {
     compiled: PathBuf,
     engine: Engine,
@@ -66,7 +66,7 @@ pub struct Sandboxes {
 }
 
 impl Sandboxes {
-    /// Not loaded yet; each takes this much memory.
+    /// Sandboxes of `memory` each; the component is not loaded yet.
     #[must_use]
     pub fn new(compiled: PathBuf, engine: Engine, memory: MebiBytes) -> Self {
         Self {
@@ -77,17 +77,17 @@ impl Sandboxes {
         }
     }
 
-    /// Its part of the node's gate.
+    /// Its queue at the node's admission gate.
     #[must_use]
     pub const fn queue(&self) -> &FunctionQueue {
         &self.queue
     }
 
-    /// The loaded function, loading it if this is the first call. Loading goes on when whoever asked for it no longer waits: the next call
-    /// needs it too.
+    /// Returns the function and loads it if this is the first call. Loading continues even if the caller stops waiting: the next call needs it
+    /// too.
     ///
     /// # Errors
-    /// When the compiled file cannot be loaded: it has to be made anew.
+    /// When the compiled file cannot be loaded: it must be compiled again.
     pub async fn load(&self, metrics: &Metrics) -> Result<&Arc<Function>, LoadError> {
         if let Some(function) = self.loaded.get() {
             return Ok(function);
@@ -122,28 +122,28 @@ fn untrusted(path: &Path, reason: String) -> LoadError {
 pub struct Deployed {
     /// The app.
     pub app: AppName,
-    /// The stage of the app's workflow, if it is one.
+    /// The workflow stage that it serves, if any.
     pub stage: Option<StageName>,
-    /// Of a function with several forms, the one that this is.
+    /// The form, if the function has several.
     pub form: Option<FormName>,
     /// The function.
     pub function: FunctionName,
     /// Its version.
     pub version: VersionNumber,
-    /// The component.
+    /// The digest of the component or image.
     pub digest: Digest,
     /// Its manifest.
     pub manifest: Manifest,
     /// The app's counters.
     pub metrics: Arc<AppMetrics>,
-    /// The version's own.
+    /// The counters of this version.
     pub counts: Arc<VersionCounts>,
-    /// The version as an answer's header.
+    /// The version as a value of the response header.
     pub version_header: HeaderValue,
     /// What its calls are billed by.
     pub billed: Arc<Billed>,
     node: NodeId,
-    /// What serves its calls.
+    /// The part that serves its calls.
     pub server: Server,
     secrets: BTreeMap<String, String>,
     log: Arc<AppLog>,
@@ -151,7 +151,7 @@ pub struct Deployed {
 }
 
 impl Deployed {
-    /// Makes a version callable, but does not load it.
+    /// Makes a version callable without loading it.
     #[must_use]
     pub fn new(parts: DeployedParts, logs: &LogsSettings, body_limit: ByteSize) -> Self {
         let FunctionSpec {
@@ -188,7 +188,7 @@ impl Deployed {
         }
     }
 
-    /// Whether this is the same version with the same limits, variables and secrets, so that its instances can serve on.
+    /// Whether this is the same version with the same limits, variables and secrets, so that its instances can be kept.
     #[must_use]
     pub fn is(&self, function: &FunctionSpec, secrets: &BTreeMap<String, String>) -> bool {
         self.function == function.function
@@ -198,13 +198,13 @@ impl Deployed {
             && self.secrets == *secrets
     }
 
-    /// The largest request body.
+    /// The largest accepted request body.
     #[must_use]
     pub const fn body_limit(&self) -> ByteSize {
         self.context.limits.body
     }
 
-    /// Whether a call of it need not wait for its code.
+    /// Whether a call need not wait for the code to load.
     #[must_use]
     pub fn is_loaded(&self) -> bool {
         match &self.server {
@@ -213,7 +213,7 @@ impl Deployed {
         }
     }
 
-    /// Whether a call of it would start at once: its code is loaded, or an instance is there or on its way.
+    /// Whether a call would start at once: the code is loaded, or an instance runs or is starting.
     #[must_use]
     pub fn is_warm(&self) -> bool {
         match &self.server {
@@ -222,10 +222,10 @@ impl Deployed {
         }
     }
 
-    /// Loads its code if that has not been done.
+    /// Loads the code if it is not loaded.
     ///
     /// # Errors
-    /// When the compiled file cannot be loaded: it has to be made anew.
+    /// When the compiled file cannot be loaded: it must be compiled again.
     pub async fn load(&self, metrics: &Metrics) -> Result<(), LoadError> {
         if !self.is_loaded() {
             self.metrics.cold();
@@ -236,7 +236,7 @@ impl Deployed {
         }
     }
 
-    /// Idle sandboxes that are kept for reuse.
+    /// The number of idle sandboxes kept for reuse.
     #[must_use]
     pub fn idle_instances(&self) -> usize {
         match &self.server {
@@ -247,7 +247,7 @@ impl Deployed {
         }
     }
 
-    /// What a call of it is expected to take.
+    /// The expected times of a call.
     #[must_use]
     pub fn expected(&self) -> Expected {
         let measured = self.metrics.execution_mean();
@@ -258,7 +258,7 @@ impl Deployed {
         }
     }
 
-    /// Instances that there are: of functions that run in instances.
+    /// The number of instances; 0 for a function that runs in sandboxes.
     #[must_use]
     pub fn instances(&self) -> u32 {
         match &self.server {
@@ -270,7 +270,7 @@ impl Deployed {
         }
     }
 
-    /// Instances that were started for it.
+    /// The number of instances started for it so far.
     #[must_use]
     pub fn starts(&self) -> u64 {
         match &self.server {
@@ -279,7 +279,7 @@ impl Deployed {
         }
     }
 
-    /// What is wrong with its instances, if something is.
+    /// The present problem with its instances, if any.
     #[must_use]
     pub fn degradation(&self) -> Option<Degradation> {
         match &self.server {
@@ -288,7 +288,7 @@ impl Deployed {
         }
     }
 
-    /// The context of one call that has `left` of its time, and whose sandbox holds `memory` unless it finds an idle one.
+    /// The context of one call with `left` of its time. `memory` is the reservation for its sandbox, unless the call gets an idle one.
     #[must_use]
     pub fn context(
         self: &Arc<Self>,
@@ -307,10 +307,10 @@ impl Deployed {
     }
 }
 
-/// Writes the lines of one call into the app's log.
+/// Writes the output of one call to the app's log.
 struct CallLog {
     deployed: Arc<Deployed>,
-    /// The request id: visible ASCII.
+    /// The request id, in visible ASCII.
     request: Bytes,
 }
 
@@ -352,7 +352,7 @@ mod tests {
         });
         let sandboxes = Sandboxes::new(native, engine.expect("an engine"), MebiBytes(1));
         let metrics = Metrics::new(&"n-1".parse().expect("a node")).expect("metrics");
-        // Whoever asked gives up at once.
+        // The first caller gives up at once.
         assert!(sandboxes.load(&metrics).now_or_never().is_none());
         wait::until("the function to be loaded", async || {
             match sandboxes.loaded.initialized() {

@@ -1,4 +1,4 @@
-//! What an app's artifact says about its image: the archive itself, or the name of an image in a registry.
+//! The image of an app's artifact: an archive, or a reference to an image in a registry.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use tokio::io::AsyncReadExt;
 use crate::error::PrepareError;
 use crate::settings::RegistrySettings;
 
-/// The image of an artifact that lies in `path`.
+/// Reads which image the artifact at `path` stands for.
 ///
 /// # Errors
-/// When the file cannot be read, or the password of its registry.
+/// When the artifact or the password file of its registry cannot be read.
 pub(super) async fn image(
     digest: Digest,
     path: PathBuf,
@@ -35,7 +35,7 @@ pub(super) async fn image(
     }
 }
 
-/// The name that the file holds; nothing for an archive, which is longer than any name.
+/// The image reference that the file contains; `None` for an archive, which is longer than any reference.
 async fn reference(path: &Path) -> Result<Option<ImageReference>, PrepareError> {
     let disk = |source| PrepareError::Disk {
         path: path.to_owned(),

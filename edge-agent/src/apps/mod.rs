@@ -1,8 +1,8 @@
-//! Apps on this node: what they should be, how far they are, and what answers their calls.
+//! The apps on this node: their desired state, their progress, and what answers their calls.
 //!
-//! [`state`] decides; this module is its shell. One task owns the state, takes commands from a bounded queue, performs the actions
-//! and publishes two views: the route table of the gateway and the list of [`Observed`] apps for status reports. Preparations run
-//! beside it, a few at a time, and report back.
+//! [`state`] decides; this module is its shell. One task owns the state, takes commands from a bounded queue, performs the actions and publishes
+//! two views: the gateway's route table, and the list of [`Observed`] apps for status reports. Preparations run concurrently, a few at a time,
+//! and report back.
 
 mod deployed;
 mod image;
@@ -40,51 +40,51 @@ use crate::metrics::{AppMetrics, Metrics};
 use crate::policy::Guards;
 use crate::settings::{AppsSettings, LogsSettings, PolicySettings};
 
-/// The condition of readiness that holds once desired state is known.
+/// The readiness condition that holds once the desired state is known.
 pub const CONDITION_STATE: &str = "desired_state";
-/// The condition of readiness that holds once every app known at the start was made ready or has failed.
+/// The readiness condition that holds once every app known at startup is ready or has failed.
 pub const CONDITION_APPS: &str = "apps";
 
-/// Commands that may wait for the shell.
+/// The capacity of the shell's command queue.
 const QUEUE: usize = 256;
 
 /// What the apps part is made of.
 pub struct AppsParts {
-    /// How apps are made ready.
+    /// The settings of preparations.
     pub settings: AppsSettings,
-    /// How functions' output is bounded.
+    /// The limits of functions' output.
     pub logs: LogsSettings,
-    /// The node's bound on request bodies.
+    /// The node's limit for request bodies.
     pub body_limit: ByteSize,
     /// The node.
     pub node: NodeId,
     /// Its cluster.
     pub cluster: ClusterId,
-    /// The folder of the state file.
+    /// The folder that contains the state file.
     pub folder: PathBuf,
-    /// Opens secrets.
+    /// The key that opens secrets.
     pub key: SealKey,
-    /// Artifacts.
+    /// The artifact cache.
     pub cache: ArtifactCache,
-    /// What runs functions.
+    /// The engine that runs functions.
     pub engine: fdn_runtime::Engine,
-    /// What the node has.
+    /// The node's resources.
     pub ledger: Arc<Ledger>,
-    /// Instances in containers and pods, where this node runs any.
+    /// The instances in containers or pods, if this node runs any.
     pub instances: Option<Instances>,
-    /// Logs.
+    /// The apps' logs.
     pub hub: Arc<LogHub>,
-    /// Counters.
+    /// The node's metrics.
     pub metrics: Metrics,
-    /// The gateway's table.
+    /// The gateway's route table.
     pub routes: Arc<Routes>,
-    /// Rung when a phase changes.
+    /// Notified when a phase changes.
     pub phase_changed: Arc<Notify>,
-    /// Whether the agent is ready.
+    /// The readiness of the agent.
     pub readiness: Readiness,
-    /// What policies may take.
+    /// The limits of policies.
     pub policy: PolicySettings,
-    /// Where identity providers' keys may be fetched from.
+    /// Restricts where identity providers' keys may be fetched from.
     pub reach: Reach,
 }
 
@@ -100,18 +100,18 @@ impl AppsParts {
     }
 }
 
-/// How an app is, for status reports.
+/// The observed state of an app, for status reports.
 #[derive(Clone)]
 pub struct Observed {
     /// The app.
     pub app: AppName,
-    /// What is wanted.
+    /// The desired revision.
     pub revision: Revision,
-    /// How far it is.
+    /// The app's phase.
     pub phase: AppPhase,
     /// Its counters.
     pub metrics: Arc<AppMetrics>,
-    /// What answers its calls.
+    /// What answers its calls, if anything does.
     pub deployed: Option<Arc<Deployed>>,
     /// Whether its calls are split between several versions.
     pub split: bool,
@@ -120,7 +120,7 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// The versions that answer its calls: one, or one for each stage.
+    /// The versions that answer its calls: one, or one per stage that runs here.
     pub fn versions(&self) -> impl Iterator<Item = &Arc<Deployed>> {
         let stages = self.staged.iter().flat_map(|staged| &staged.stages);
         let stages = stages.filter_map(|stage| stage.deployed.as_ref());
@@ -128,21 +128,21 @@ impl Observed {
         stages.chain(single)
     }
 
-    /// Whether it runs one function, so that what is measured of its calls is of that.
+    /// Whether the app runs a single function, so that measurements of its calls apply to that function.
     #[must_use]
     pub fn is_of_one_function(&self) -> bool {
         let staged = self.staged.as_ref();
         staged.is_none_or(|staged| staged.stages.len() == 1)
     }
 
-    /// The counters of calls that take room of the node: its own, or those of its stages.
+    /// The metrics of calls that use the node's resources: the app's own, or those of its stages.
     pub fn counted(&self) -> impl Iterator<Item = &Arc<AppMetrics>> {
         let stages = self.staged.iter().flat_map(|staged| &staged.stages);
         let own = Some(&self.metrics).filter(|_| self.staged.is_none());
         stages.map(|stage| &stage.stats.metrics).chain(own)
     }
 
-    /// Calls that wait for the app itself to be ready.
+    /// The number of calls that wait for the app itself to become ready.
     #[must_use]
     pub fn held(&self) -> u32 {
         if self.staged.is_some() || self.deployed.is_none() {
@@ -152,7 +152,7 @@ impl Observed {
         }
     }
 
-    /// How long a call takes: measured, else as the manifest expects.
+    /// The expected time of a call: measured, or else from the manifest.
     #[must_use]
     pub fn expected(&self) -> Millis {
         let manifest = self.deployed.as_ref().map(|d| d.manifest.expected_millis());
@@ -174,12 +174,12 @@ enum Command {
     Broken(AppName, Revision, Digest),
 }
 
-/// The apps part has been stopped.
+/// The apps part has stopped.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the agent is stopping")]
 pub struct Stopped;
 
-/// A cheap handle to the apps of this node.
+/// A handle to the apps of this node, cheap to clone.
 #[derive(Clone)]
 pub struct Apps {
     commands: mpsc::Sender<Command>,
@@ -187,7 +187,7 @@ pub struct Apps {
 }
 
 impl Apps {
-    /// Reads the state from disk and starts to serve it. The task ends when `stop` is cancelled.
+    /// Reads the state from disk and starts serving it. The task ends when `stop` is cancelled.
     ///
     /// # Errors
     /// When the state cannot be read.
@@ -207,21 +207,21 @@ impl Apps {
             observed: Arc::clone(&observed),
         };
         let mut shell = shell::Shell::new(parts, store, commands, observed, stop.clone())?;
-        // Before anybody is listened to: the first call after a restart must not find that there is no such app.
+        // Restored before anything is accepted: a call right after a restart must not be told that its app does not exist.
         shell.restore(saved.unwrap_or_default());
         let task = tokio::spawn(shell.run(queue, stop));
         Ok((handle, task))
     }
 
-    /// Takes in a message about one app; returns when it is on disk.
+    /// Handles a message about one app; returns once it is on disk.
     ///
     /// # Errors
-    /// When the agent is stopping: the message must come again.
+    /// When the agent is stopping; the message must be sent again.
     pub async fn desired(&self, desired: AppDesired) -> Result<(), Stopped> {
         self.ask(|done| Command::Desired(desired, done)).await
     }
 
-    /// Takes in the state of all apps; returns when it is on disk.
+    /// Handles a snapshot of all apps; returns once it is on disk.
     ///
     /// # Errors
     /// When the agent is stopping.
@@ -229,7 +229,7 @@ impl Apps {
         self.ask(|done| Command::Snapshot(snapshot, done)).await
     }
 
-    /// Forgets all apps, in memory and on disk: the node was removed from the network.
+    /// Forgets all apps, in memory and on disk, because the node was removed from the network.
     ///
     /// # Errors
     /// When the agent is stopping.
@@ -237,7 +237,7 @@ impl Apps {
         self.ask(Command::Removed).await
     }
 
-    /// Takes in what is used of quotas.
+    /// Handles the usage of quotas.
     ///
     /// # Errors
     /// When the agent is stopping.
@@ -258,7 +258,7 @@ impl Apps {
         taken.await.map_err(|_| Stopped)
     }
 
-    /// Says that a served version cannot be loaded. If the queue is full, the next call says it again.
+    /// Reports that a served version cannot be loaded. If the queue is full, the next call will report it again.
     pub fn broken(&self, app: &AppName, revision: Revision, digest: Digest) {
         drop(
             self.commands
@@ -266,12 +266,12 @@ impl Apps {
         );
     }
 
-    /// How all apps are now, by name.
+    /// The observed state of all apps, by name.
     #[must_use]
     pub fn observed(&self) -> Arc<Vec<Observed>> {
         self.observed.load_full()
     }
 }
 
-/// Counters of the apps that exist, kept over their versions.
+/// The metrics of existing apps, kept across their versions.
 type Counters = BTreeMap<AppName, Arc<AppMetrics>>;

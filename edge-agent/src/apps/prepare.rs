@@ -1,5 +1,5 @@
-//! Making one version of an app callable: secrets opened, artifact here and compiled, loaded ahead where the plan wants it, and warm where the
-//! version before it is.
+//! Makes a version of an app callable: opens its secrets, fetches and compiles its artifact, loads it ahead of time where the plan wants it, and
+//! warms it up where the previous version is warm.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -26,8 +26,8 @@ use crate::gateway::split::Split;
 use crate::invocations::instances::Instances;
 use crate::metrics::AppMetrics;
 
-/// Prepares `version` of `app`, with every function version that its calls are split between. Of `current`, what answers now, is kept what
-/// does not change.
+/// Prepares `version` of `app`, with every function version that its calls are split between. Unchanged parts of `current`, which answers calls
+/// now, are kept.
 pub(super) async fn prepare(
     parts: &AppsParts,
     app: &AppName,
@@ -143,19 +143,19 @@ async fn stages(
     Serving::staged(Staged::new(app, spec, run, stages), stands_in)
 }
 
-/// A function version that is to be callable.
+/// A function version to be made callable.
 struct Wanted<'a> {
     stage: Option<&'a StageName>,
-    /// Of a function with several forms, the one that this is.
+    /// The form, if the function has several.
     form: Option<FormName>,
     function: &'a FunctionSpec,
-    /// Whose the app is, if that is known.
+    /// The app's tenant, if known.
     tenant: Option<TenantTag>,
-    /// Whether it is loaded before its first call.
+    /// Whether to load it before its first call.
     ahead: bool,
 }
 
-/// Makes a function version callable. Of `known`, what answers now, is kept what does not change.
+/// Makes a function version callable, or keeps the one in `known` that has not changed.
 async fn deploy(
     parts: &AppsParts,
     app: &AppName,
@@ -175,7 +175,7 @@ async fn deploy(
             let form = wanted.form.as_ref();
             let server = server(parts, app, (function, form), &secrets, compiling).await?;
             if let (Some(tenant), Some(instances)) = (wanted.tenant, &parts.instances) {
-                // Before the first instance of it is started.
+                // Set before the first instance starts.
                 instances.belong(app, tenant);
             }
             let deployed = DeployedParts {
@@ -192,7 +192,7 @@ async fn deploy(
             Arc::new(Deployed::new(deployed, &parts.logs, parts.body_limit))
         }
     };
-    // Calls that find the old revision warm must not find the new one cold.
+    // The new revision must not be cold while the old one is warm.
     let is_called = known.iter().any(|old| old.is_warm());
     if wanted.ahead || is_called {
         load_ahead(parts, &deployed, is_new && wanted.ahead).await?;
@@ -205,15 +205,15 @@ async fn deploy(
 
 /// A function in the form that is served here.
 struct Formed<'a> {
-    /// Which one that is, if it has several.
+    /// The form, if the function has several.
     name: Option<FormName>,
     function: Cow<'a, FunctionSpec>,
-    /// Whether another one was chosen, which something may run later.
+    /// Whether it replaces the chosen form, which may become runnable later.
     stands_in: bool,
 }
 
-/// A function in the form that was chosen for the cluster where something here or beside it runs that, else in the first one that something does.
-/// What nothing runs is left as it is: preparing it says why.
+/// The function in the form that was chosen for the cluster, if this node or another one of the cluster can run that, else in the first form that
+/// can run. If none can, the function is left as it is, and preparing it tells why.
 async fn in_form<'a>(
     parts: &AppsParts,
     function: &'a FunctionSpec,
@@ -240,7 +240,7 @@ async fn in_form<'a>(
     }
 }
 
-/// Whether something here, or on another node of the cluster, runs such functions, and has the devices that they ask for.
+/// Whether this node or another one of the cluster runs such functions and has the devices that they need.
 async fn runs(parts: &AppsParts, manifest: &Manifest) -> bool {
     match manifest.runtime {
         RuntimeKind::Wasm => true,
@@ -251,7 +251,7 @@ async fn runs(parts: &AppsParts, manifest: &Manifest) -> bool {
     }
 }
 
-/// Whether the cluster has the devices that a function asks for.
+/// Checks that the cluster has the devices that a function needs.
 async fn has_devices(instances: &Instances, manifest: &Manifest) -> Result<(), PrepareError> {
     let Some(request) = &manifest.gpu else {
         return Ok(());
@@ -262,13 +262,13 @@ async fn has_devices(instances: &Instances, manifest: &Manifest) -> Result<(), P
     }
 }
 
-/// What runs containers, if anything does. A node without an engine is a gateway to those of its cluster that have one.
+/// The instances, if this node or its cluster runs containers. A node without an engine is a gateway to those that have one.
 async fn containers(parts: &AppsParts) -> Option<&Instances> {
     let instances = parts.instances.as_ref()?;
     instances.runs_containers().await.then_some(instances)
 }
 
-/// What serves the calls of a function.
+/// Builds the part that serves a function's calls.
 async fn server(
     parts: &AppsParts,
     app: &AppName,
@@ -307,7 +307,7 @@ async fn server(
     }
 }
 
-/// Most processes and threads of one container.
+/// The most processes and threads of one container.
 const PIDS: u32 = 256;
 
 fn start_spec(
@@ -352,7 +352,7 @@ fn start_spec(
     Ok(spec)
 }
 
-/// The function version that answers calls.
+/// The function version that answers the app's calls.
 fn entry_function(spec: &AppSpec) -> Result<&FunctionSpec, PrepareError> {
     let stages = spec.workflow.stages().len();
     if stages != 1 {
@@ -383,7 +383,7 @@ fn function_version<'a>(
         })
 }
 
-/// The values of a function's secrets, which are sealed for the function's own app, whoever runs it as a stage.
+/// The values of a function's secrets, which are sealed for the function's own app, also when another app runs it as a stage.
 fn open_secrets(
     parts: &AppsParts,
     function: &FunctionSpec,
@@ -402,8 +402,8 @@ fn open_secrets(
     Ok(secrets)
 }
 
-/// Has one instance there before calls come to this version instead of another. Where none starts in time or there is no room for it beside the
-/// old ones, calls come to it all the same, and what is wrong is told with its status.
+/// Starts one instance before this version replaces another one. If it does not start in time, or there is no room for it beside the old ones,
+/// calls go to this version all the same, and its status tells the problem.
 async fn start_ahead(parts: &AppsParts, deployed: &Deployed) {
     if let (Server::Instances(queue), Some(instances)) = (&deployed.server, &parts.instances) {
         let longest = deployed.manifest.startup.as_duration();
@@ -429,14 +429,14 @@ async fn load_ahead(
     if with_call && parts.settings.warm_call {
         let longest = parts.settings.warm_call_timeout;
         let timeout = deployed.manifest.timeout.min(longest).as_duration();
-        // A node that is full has calls enough to warm it up.
+        // A full node gets enough calls to warm up the function.
         let Some(permit) = parts.ledger.enter(deployed.manifest.memory_mib()) else {
             return Ok(());
         };
         let mut context = deployed.context(bytes::Bytes::new(), timeout, Some(permit.memory));
         context.log = Arc::new(NoLog);
         if let Err(error) = probe::probe(function, context).await {
-            // How a function answers is its own affair; the call has done its work of warming up.
+            // Whatever the function answers, the call has warmed it up.
             debug!(app = %deployed.app, %error, "the warm call was not answered well");
         }
     }

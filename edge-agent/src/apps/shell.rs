@@ -1,4 +1,4 @@
-//! The task that owns the state of the apps: takes commands, performs actions, publishes what follows.
+//! The task that owns the state of the apps: takes commands, performs actions, publishes the results.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -24,7 +24,7 @@ use crate::gateway::routes::{CallTerms, Route, RouteTable, Target};
 use crate::metrics::AppMetrics;
 use crate::policy::{Guard, Guards};
 
-/// Commands taken together, so that a burst of messages is written to disk once.
+/// The number of commands handled together, so that a burst of messages is written to disk once.
 const BATCH: usize = 64;
 
 pub(super) struct Shell {
@@ -35,12 +35,12 @@ pub(super) struct Shell {
     turns: Arc<Semaphore>,
     state: State,
     counters: Counters,
-    /// What answers calls.
+    /// What answers calls, with its revision, by app.
     serving: BTreeMap<AppName, (Revision, Serving)>,
     tasks: BTreeMap<(AppName, Revision), AbortHandle>,
     views: Vec<View>,
     guards: Guards,
-    /// Of functions that are served in another form from the next routes on.
+    /// The metrics of functions whose form changes with the next routes.
     reshaped: Vec<Arc<AppMetrics>>,
     save: bool,
     done: Vec<oneshot::Sender<()>>,
@@ -72,7 +72,7 @@ impl Shell {
         })
     }
 
-    /// Takes in what was kept on disk, and publishes the routes to it. Preparing begins; calls are held until that is done.
+    /// Loads the state kept on disk and publishes its routes. Preparations start; calls wait until those are done.
     pub(super) fn restore(&mut self, saved: Saved) {
         let (state, actions) = State::restore(saved, self.parts.settings.tombstones);
         self.state = state;
@@ -98,7 +98,7 @@ impl Shell {
             self.write().await;
             self.publish();
             for done in self.done.drain(..) {
-                // Whoever asked may have gone.
+                // The caller may be gone.
                 let _ = done.send(());
             }
         }
@@ -120,7 +120,7 @@ impl Shell {
                 self.done.push(done);
                 let used = snapshot.used.clone();
                 self.apply(Event::Snapshot(snapshot));
-                // Apps that come with this snapshot are known first.
+                // The guards of apps that are new in this snapshot must exist first.
                 self.publish();
                 self.guards.used(&used);
                 self.parts
@@ -167,7 +167,7 @@ impl Shell {
         });
     }
 
-    /// When something is tried again after so many failures.
+    /// When to try again after so many failures.
     fn again_at(&self, failures: u32) -> Timestamp {
         let settings = &self.parts.settings;
         let (first, max) = (settings.retry_first, settings.retry_max);
@@ -210,7 +210,7 @@ impl Shell {
         let known = self.serving.get(&app).map(|(_, known)| known);
         let changed = known.map_or_else(Vec::new, |known| serving.in_other_forms(known));
         if !changed.is_empty() && now.as_ref().is_some_and(|now| now.stages.len() == 1) {
-            // What its only stage takes is told as the app's.
+            // The times of its only stage are reported as the app's.
             let whole = self.counters(&app);
             self.reshaped.push(whole);
         }
@@ -247,7 +247,7 @@ impl Shell {
         self.abandon(app, |_| true);
     }
 
-    /// Ends preparations whose result is no longer wanted.
+    /// Aborts preparations whose result is no longer wanted.
     fn abandon(&mut self, app: &AppName, unwanted: impl Fn(Revision) -> bool) {
         self.tasks.retain(|(of, revision), task| {
             let ends = of == app && unwanted(*revision);
@@ -260,7 +260,7 @@ impl Shell {
 
     fn prepare(&mut self, app: AppName, version: Version) {
         let revision = version.revision;
-        // Of older preparations only that of the version served before a restart is still wanted.
+        // Among older preparations, only that of the version served before a restart is still wanted.
         let still_wanted = self.state.served(&app);
         self.abandon(&app, |old| old <= revision && Some(old) != still_wanted);
         let (parts, turns) = (Arc::clone(&self.parts), Arc::clone(&self.turns));
@@ -273,18 +273,18 @@ impl Shell {
                 return;
             };
             let compiling = || {
-                // Only a view of how far it is: better lost than waited for.
+                // The phase is for display only: better lost than waited for.
                 drop(report.try_send(Command::Begun(app.clone(), revision)));
             };
             let work = prepare(&parts, &app, &version, current, counters, compiling);
-            // A panic must end as a failure that is tried again, not as an app that is fetched for ever.
+            // A panic must become a failure that is retried, not an app that stays in the fetching phase for ever.
             let result = AssertUnwindSafe(work).catch_unwind().await;
             let outcome = match result {
                 Ok(Ok(deployed)) => Command::Prepared(app, revision, deployed),
                 Ok(Err(error)) => Command::Failed(app, revision, error.to_string()),
                 Err(_) => Command::Failed(app, revision, "preparing it panicked".to_owned()),
             };
-            // Nobody listens any more only when the agent stops.
+            // The receiver is gone only when the agent stops.
             drop(report.send(outcome).await);
         });
         self.tasks.insert(key, task.abort_handle());
@@ -298,7 +298,7 @@ impl Shell {
         Arc::clone(counters)
     }
 
-    /// Says whose an app is, if that is news.
+    /// Sets an app's tenant, unless that is known already.
     fn belong(&self, app: &AppName, tenant: Option<TenantTag>) {
         if let (Some(tenant), Some(counters)) = (tenant, self.counters.get(app))
             && !counters.places().is_of(tenant)
@@ -321,12 +321,12 @@ impl Shell {
             Ok(Err(failure)) => failure.to_string(),
             Err(failure) => failure.to_string(),
         };
-        // What is in memory goes on being served; the next change tries the disk again.
+        // The state in memory is still served; the next change tries the disk again.
         error!(%failure, "desired state cannot be written to disk");
         self.save = true;
     }
 
-    /// Publishes routes and observed apps if something changed.
+    /// Publishes routes and observed apps; notifies if a phase changed.
     fn publish(&mut self) {
         self.parts.cache.set_needed(self.state.needed());
         let views = self.state.views();
@@ -336,7 +336,7 @@ impl Shell {
             .iter()
             .zip(&entries)
             .flat_map(|(view, entry)| {
-                // Of what is wanted, not of what is served: who may call must not wait for a new version to be ready.
+                // Taken from the wanted version, not the served one: a change of who may call must not wait for the new version to be ready.
                 let wanted = self.state.wanted(&view.app);
                 self.belong(&view.app, wanted.and_then(|wanted| wanted.tenant));
                 let spec = wanted.map(|wanted| &*wanted.gateway);
@@ -352,7 +352,7 @@ impl Shell {
             })
             .collect();
         self.parts.routes.publish(routes);
-        // After the last call that comes to the form before, and before it is told that this one is served.
+        // After the old form has got its last call, and before the new form is reported as served.
         for metrics in self.reshaped.drain(..) {
             metrics.forget_phases();
         }
@@ -425,12 +425,12 @@ fn route(
     }
 }
 
-/// Sleeps until a wall-clock time; for ever if there is none.
+/// Sleeps until a wall-clock time, or for ever if there is none.
 async fn sleep_until(at: Option<Timestamp>) {
     match at {
         Some(at) => {
             let left = at.since(fdn_service::now());
-            // Never shorter than a tick, so that a clock that is set back cannot make this spin.
+            // At least 5 ms, so that a clock that is set back cannot make this spin.
             tokio::time::sleep(left.max(Duration::from_millis(5))).await;
         }
         None => std::future::pending().await,

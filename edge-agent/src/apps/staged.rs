@@ -1,4 +1,4 @@
-//! A workflow that is ready: its stages, each a function version that can be called here, and what the runs of it need to know.
+//! A workflow that is ready: its stages, each a function version that can be called here, and the data that its runs need.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,27 +17,27 @@ use crate::error::PrepareError;
 use crate::gateway::split::Split;
 use crate::metrics::AppMetrics;
 
-/// The weight of the newest output in the moving mean of sizes.
+/// The weight of the newest sample in the moving mean of output sizes.
 const MEAN_WEIGHT: f64 = 0.1;
 
 /// What answers an app's calls.
 #[derive(Clone)]
 pub struct Serving {
-    /// The function that calls come to.
+    /// The function that receives the calls.
     pub entry: Arc<Deployed>,
-    /// All versions of it that calls go to, if they are split.
+    /// The versions that share the calls, if they are split.
     pub split: Option<Arc<Split>>,
-    /// All stages, if the app is a workflow.
+    /// The stages, if the app is a workflow.
     pub staged: Option<Arc<Staged>>,
-    /// Whether something is served in another form than was chosen, which nothing runs now but may later.
+    /// Whether a part is served in another form than the chosen one, which cannot run now but may later.
     pub(super) stands_in: bool,
 }
 
 impl Serving {
-    /// Of a workflow.
+    /// Serves a workflow.
     ///
     /// # Errors
-    /// When the node cannot run the entry.
+    /// When the node cannot run the entry stage.
     pub(super) fn staged(staged: Staged, stands_in: bool) -> Result<Self, PrepareError> {
         let entry = &staged.stages[staged.entry];
         let entry = entry.deployed.clone().ok_or_else(|| {
@@ -54,9 +54,9 @@ impl Serving {
         })
     }
 
-    /// What serves a function or a stage in another form than it was in `before`.
+    /// The function or the stages that are served in another form than in `before`.
     pub(super) fn in_other_forms(&self, before: &Self) -> Vec<Arc<Deployed>> {
-        // The first form is what a version with one form has, too.
+        // The first form equals a version without forms.
         let form = |of: &Deployed| of.form.clone().filter(|form| !form.is_main());
         let differs = |old: &Deployed, new: &Deployed| form(old) != form(new);
         let (Some(now), Some(before)) = (&self.staged, &before.staged) else {
@@ -71,7 +71,7 @@ impl Serving {
         stages.collect()
     }
 
-    /// Every version of a plain function that is ready.
+    /// Every ready version of a plain function.
     pub(super) fn all(&self) -> Vec<Arc<Deployed>> {
         let split = self.split.iter().flat_map(|split| &split.shares);
         let others = split.map(|(_, deployed)| Arc::clone(deployed));
@@ -81,21 +81,21 @@ impl Serving {
     }
 }
 
-/// What is measured of a stage, kept over versions.
+/// The measurements of a stage, kept across versions.
 #[derive(Debug)]
 pub struct StageStats {
-    /// Calls, as of an app.
+    /// The metrics of its calls, as those of an app.
     pub metrics: Arc<AppMetrics>,
-    /// The moving mean of output sizes as the bits of an `f64`. Updates may lose one another's sample, which a mean survives.
+    /// The moving mean of output sizes in bytes, as the bits of an `f64`. Concurrent updates may lose a sample, which a mean tolerates.
     output: AtomicU64,
-    /// What an attempt takes whoever leads the run, wherever it runs, in milliseconds: kept like the sizes, with a leaning to the short ones.
+    /// The typical time of an attempt in ms, wherever it runs, including the way there, stored like the sizes; leans towards short times.
     took: AtomicU64,
-    /// When one succeeded last.
+    /// When an attempt last succeeded.
     answered: Mutex<Option<Instant>>,
 }
 
 impl StageStats {
-    /// Nothing measured yet.
+    /// Statistics without samples.
     #[must_use]
     pub fn new(metrics: Arc<AppMetrics>) -> Arc<Self> {
         Arc::new(Self {
@@ -106,7 +106,7 @@ impl StageStats {
         })
     }
 
-    /// An attempt at the stage succeeded, so long after it was begun.
+    /// Records an attempt that succeeded after `took`.
     pub fn took(&self, took: Duration) {
         let next = lean(self.typical(), Millis::from(took));
         self.took.store(next.get().to_bits(), Ordering::Relaxed);
@@ -114,21 +114,21 @@ impl StageStats {
         *answered = Some(Instant::now());
     }
 
-    /// What an attempt typically takes, if one has succeeded.
+    /// The typical time of an attempt; `None` before one has succeeded.
     #[must_use]
     pub fn typical(&self) -> Option<Millis> {
         let known = f64::from_bits(self.took.load(Ordering::Relaxed));
         (!known.is_nan()).then(|| Millis::new(known))
     }
 
-    /// Whether an attempt succeeded within so long.
+    /// Whether an attempt succeeded within the last `within`.
     #[must_use]
     pub fn has_answered(&self, within: Duration) -> bool {
         let answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
         answered.is_some_and(|at| at.elapsed() < within)
     }
 
-    /// A run of the stage put out so many bytes.
+    /// Records the size of an output, in bytes.
     pub fn put_out(&self, bytes: usize) {
         let mean = f64::from_bits(self.output.load(Ordering::Relaxed));
         let next = if mean.is_nan() {
@@ -145,7 +145,7 @@ impl StageStats {
     }
 }
 
-/// A stage.
+/// A stage of a workflow that is ready.
 pub struct StageServing {
     /// Its name.
     pub name: StageName,
@@ -155,9 +155,9 @@ pub struct StageServing {
     pub version: VersionNumber,
     /// The version's manifest.
     pub manifest: Manifest,
-    /// What is measured of it.
+    /// Its measurements.
     pub stats: Arc<StageStats>,
-    /// What answers its calls here; nothing on a node that cannot run it.
+    /// What answers its calls here; `None` if this node cannot run it.
     pub deployed: Option<Arc<Deployed>>,
 }
 
@@ -169,15 +169,15 @@ pub struct Staged {
     pub host: HostName,
     /// The DAG.
     pub workflow: Workflow,
-    /// How it is run.
+    /// How the workflow is run.
     pub run: RunSpec,
     /// The stages, in the workflow's order.
     pub stages: Vec<StageServing>,
-    /// The place of the entry.
+    /// The index of the entry stage.
     pub entry: usize,
-    /// The parents of each stage, in the workflow's order of stages.
+    /// By stage, in the workflow's order: the indexes of its parents.
     pub parents: Vec<Vec<usize>>,
-    /// Other clusters that a plan of the app uses.
+    /// The clusters that a plan of the app uses.
     pub others: Vec<ClusterId>,
 }
 
@@ -217,13 +217,13 @@ impl Staged {
         self.stages.iter().find(|stage| stage.name == *name)
     }
 
-    /// Whether nobody takes in the output of a stage.
+    /// Whether no other stage takes the stage's output.
     #[must_use]
     pub fn is_exit(&self, stage: usize) -> bool {
         !self.parents.iter().any(|parents| parents.contains(&stage))
     }
 
-    /// What was measured of the stages that have run here.
+    /// The measurements of the stages that have run here.
     #[must_use]
     pub fn observed(&self) -> Vec<StageObserved> {
         let measured = self.stages.iter().filter_map(|stage| {

@@ -1,6 +1,6 @@
-//! The desired state of all apps and how far each is: a pure state machine.
+//! The desired state of all apps and the progress of each: a pure state machine.
 //!
-//! Events come in, [`Action`]s come out; nothing here waits, reads a clock or draws a number. Per app:
+//! It takes events and returns [`Action`]s; it never waits, reads a clock or draws random numbers. Per app:
 //!
 //! | phase | `Begun` (compiling) | `Prepared` | `Failed` | `Due` | newer revision |
 //! | --- | --- | --- | --- | --- | --- |
@@ -9,10 +9,11 @@
 //! | ready | – | – | – | – | fetching; the old one is served on |
 //! | failed | – | ready: serve it | – | fetching | fetching |
 //!
-//! Rules: a message is acted on only if its revision is newer than the one held, or newer than the last snapshot if none is held;
-//! of an equal one counts whose the app is, if that is not known yet; an app missing from a snapshot is gone if its revision is not
-//! newer than the snapshot's; results of a preparation that is no longer wanted are ignored. What was served before a restart is served again first, until its successor is ready. What is ready in another
-//! form than was chosen (`StandsIn`) is prepared once more when that is due, and served on meanwhile.
+//! Rules: a message takes effect only if its revision is newer than the one held, or, if the app is not held, newer than its remembered deletion
+//! or else than the last snapshot. A message of the revision held can only add the app's tenant, if that is unknown. An app missing from a
+//! snapshot is gone if its revision is not newer than the snapshot's. Results of preparations that are no longer wanted are ignored. After a
+//! restart, the version served before is served again first, until its successor is ready. An app that is ready, but not in the chosen form
+//! (`StandsIn`), is prepared again when that is due and served meanwhile.
 
 mod model;
 
@@ -37,11 +38,11 @@ struct App {
     wanted: Version,
     progress: Progress,
     failures: u32,
-    /// What calls go to now, or went to before the restart while that is being made ready again.
+    /// The version that gets the calls now, or got them before the restart while it is being prepared again.
     served: Option<Version>,
-    /// Whether calls go to `served` now.
+    /// Whether `served` gets calls now.
     live: bool,
-    /// When it is prepared once more because it is ready, but not in the form that was chosen.
+    /// When to prepare it again, if it is ready, but not in the chosen form.
     again_at: Option<Timestamp>,
 }
 
@@ -55,7 +56,7 @@ pub struct State {
 }
 
 impl State {
-    /// The state read from disk, and what has to be done to serve it. At most `gone_max` deleted apps are remembered.
+    /// Restores the state read from disk; returns it and the actions to serve it. At most `gone_max` deleted apps are remembered.
     #[must_use]
     pub fn restore(saved: Saved, gone_max: usize) -> (Self, Vec<Action>) {
         let mut state = Self {
@@ -85,7 +86,7 @@ impl State {
         (state, actions)
     }
 
-    /// What is to be kept on disk.
+    /// The state to keep on disk.
     #[must_use]
     pub fn save(&self) -> Saved {
         let apps = self.apps.iter().map(|(name, app)| {
@@ -103,13 +104,13 @@ impl State {
         }
     }
 
-    /// The newest revision seen.
+    /// The revision of the newest snapshot.
     #[must_use]
     pub const fn floor(&self) -> Revision {
         self.floor
     }
 
-    /// The components that must stay on disk.
+    /// The digests of the artifacts that must stay on disk.
     #[must_use]
     pub fn needed(&self) -> BTreeSet<Digest> {
         self.apps
@@ -120,7 +121,7 @@ impl State {
             .collect()
     }
 
-    /// How every app is, by name.
+    /// The state of every app, by name.
     #[must_use]
     pub fn views(&self) -> Vec<View> {
         self.apps
@@ -148,26 +149,26 @@ impl State {
             .collect()
     }
 
-    /// What an app should be.
+    /// The desired state of an app.
     #[must_use]
     pub fn wanted(&self, app: &AppName) -> Option<&AppSpec> {
         self.apps.get(app).map(|app| &app.wanted.spec)
     }
 
-    /// The version that calls go to, or went to before the restart.
+    /// The revision that gets the calls, or got them before the restart.
     #[must_use]
     pub fn served(&self, app: &AppName) -> Option<Revision> {
         let served = self.apps.get(app)?.served.as_ref()?;
         Some(served.revision)
     }
 
-    /// How often the version that is wanted now has failed.
+    /// How often the wanted version has failed.
     #[must_use]
     pub fn failures(&self, app: &AppName) -> u32 {
         self.apps.get(app).map_or(0, |app| app.failures)
     }
 
-    /// When the next app is to be tried again that failed, or is served in another form than was chosen.
+    /// When the next retry is due, of an app that failed or is not served in the chosen form.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         self.apps
@@ -180,7 +181,7 @@ impl State {
             .min()
     }
 
-    /// Takes in what happened and says what is to be done.
+    /// Handles an event; returns the actions to perform.
     #[must_use]
     pub fn apply(&mut self, event: Event) -> Vec<Action> {
         match event {
@@ -237,7 +238,7 @@ impl State {
         vec![Action::Prepare(desired.app, Box::new(wanted)), Action::Save]
     }
 
-    /// Learns whose an app is that an older controller told, which did not say it: nothing else of it is new.
+    /// Learns the tenant of an app from a message of the same revision: older controllers did not send it.
     fn owned(&mut self, desired: AppDesired) -> Vec<Action> {
         let tenant = desired.spec.and_then(|spec| spec.tenant);
         let Some(app) = self.apps.get_mut(&desired.app) else {
@@ -294,7 +295,7 @@ impl State {
         actions
     }
 
-    /// Forgets everything, revisions too: a node that is let in again is told all anew.
+    /// Forgets everything, revisions too: a node that is admitted again gets everything anew.
     fn removed(&mut self) -> Vec<Action> {
         let before = std::mem::take(self);
         self.gone_max = before.gone_max;
@@ -364,7 +365,7 @@ impl State {
         }
         let was_served = app.served.as_ref().map(|served| served.revision) == Some(revision);
         if was_served && !app.live {
-            // What was served before the restart cannot be had any more: only its successor counts.
+            // The version served before the restart is no longer available: only its successor counts.
             app.served = None;
             return vec![Action::Save];
         }
@@ -397,7 +398,7 @@ impl State {
                 app.progress = Progress::Fetching;
                 actions.push(Action::Prepare(name.clone(), Box::new(app.wanted.clone())));
             }
-            // It answers, so its phase stays what it is.
+            // It answers calls, so its phase does not change.
             if app.progress == Progress::Ready && app.again_at.is_some_and(|at| at <= now) {
                 app.again_at = None;
                 actions.push(Action::Prepare(name.clone(), Box::new(app.wanted.clone())));

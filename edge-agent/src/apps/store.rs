@@ -1,4 +1,4 @@
-//! The desired state on disk: one JSON file, replaced whole.
+//! The desired state on disk: one JSON file, replaced as a whole.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -10,7 +10,7 @@ use tracing::error;
 use super::state::Saved;
 use crate::error::Error;
 
-/// The form of the file that this build reads and writes.
+/// The version of the file format that this build reads and writes.
 const SCHEMA: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
@@ -20,17 +20,17 @@ struct Document<T> {
     saved: T,
 }
 
-/// Where the state is kept.
+/// The file of the desired state.
 #[derive(Clone, Debug)]
 pub struct Store {
     path: PathBuf,
 }
 
 impl Store {
-    /// The store in `folder`, which is made if it does not exist, for its owner only.
+    /// Opens the store in `folder`, which is created if missing, accessible to its owner only.
     ///
     /// # Errors
-    /// When the folder cannot be made.
+    /// When the folder cannot be created.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         use std::os::unix::fs::DirBuilderExt;
         let made = fs::DirBuilder::new()
@@ -46,8 +46,8 @@ impl Store {
         })
     }
 
-    /// What was saved last; nothing on a new node. A file that cannot be understood is set aside, because the next snapshot brings
-    /// everything that is in it.
+    /// Reads the saved state; `None` on a new node. An unreadable file is renamed and ignored, because the next snapshot contains everything that
+    /// was in it.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -73,10 +73,10 @@ impl Store {
         Ok(None)
     }
 
-    /// Replaces what was saved.
+    /// Replaces the saved state.
     ///
     /// # Errors
-    /// When the disk fails; what was saved before is still there.
+    /// When the disk fails; the previous state is still there.
     pub fn save(&self, saved: &Saved) -> Result<(), Error> {
         let document = Document {
             schema: SCHEMA,
@@ -89,7 +89,7 @@ impl Store {
             file.write_all(&text)?;
             file.sync_all()?;
             fs::rename(&fresh, &self.path)?;
-            // The rename itself is on disk only once the folder is.
+            // The rename is durable only once the folder is synced.
             match self.path.parent() {
                 Some(folder) => File::open(folder)?.sync_all(),
                 None => Ok(()),

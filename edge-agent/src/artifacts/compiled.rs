@@ -1,9 +1,9 @@
-//! Machine code that the controller compiled when the component was uploaded: taken instead of compiling again, if an authority that this node trusts has
-//! signed it.
+//! Machine code that the controller compiled when the component was uploaded: used in place of compiling here, if an authority that this node
+//! trusts has signed it.
 //!
-//! `GET /edge/v1/compiled/{digest}/{engine}`, over the node's connection to a controller, answers with a head on one line and the code behind it
-//! ([`fdn_core::compiled`]). Nothing is loaded whose head is not signed, is of another component or engine, or whose digest is not the one that was
-//! signed. Whatever goes wrong, the component is compiled here.
+//! `GET /edge/v1/compiled/{digest}/{engine}`, over the node's connection to a controller, returns a head on one line followed by the code
+//! ([`fdn_core::compiled`]). Code is loaded only if its head is signed and names the requested component and engine, and the code has the signed
+//! digest. If anything goes wrong, the component is compiled here.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,52 +23,52 @@ use tokio::io::AsyncWriteExt;
 
 use crate::fleet::Fleet;
 
-/// Where machine code comes from.
+/// The source of machine code.
 #[derive(Clone)]
 pub struct CompiledSource {
     /// The controllers.
     pub centre: SharedCentre,
-    /// The longest silence in the middle of it.
+    /// The longest time without data.
     pub silence: Duration,
-    /// The authorities that this node trusts.
+    /// The fleet, with the authorities that this node trusts.
     pub fleet: Arc<Fleet>,
-    /// The most bytes of machine code that are taken.
+    /// The largest machine code that is accepted.
     pub limit: ByteSize,
-    /// The longest that it may take: compiling would take that long, too.
+    /// The time limit of a download: compiling would take about as long.
     pub timeout: Duration,
 }
 
-/// Why there is no machine code from the controller.
+/// Why no machine code was taken from the controller.
 #[derive(Debug, thiserror::Error)]
 pub enum NotTaken {
     /// There is none for this engine.
     #[error("the controller has none for this engine")]
     Absent,
-    /// It did not come.
+    /// It could not be downloaded.
     #[error("{0}")]
     Fetch(String),
-    /// The controller could not be asked.
+    /// The controller could not be reached.
     #[error(transparent)]
     Centre(#[from] LinkError),
-    /// It is not what it should be, or nobody whom this node trusts says so.
+    /// It is not what was requested, or no authority that this node trusts has signed it.
     #[error("{0}")]
     Distrusted(&'static str),
-    /// It is larger than the node takes.
+    /// It is larger than the limit.
     #[error("it has {0} bytes, more than cache.artifact_limit")]
     TooLarge(u64),
-    /// A file cannot be made.
+    /// The file could not be created.
     #[error(transparent)]
     File(#[from] fdn_runtime::CompileError),
-    /// It cannot be written.
+    /// The file could not be written.
     #[error("it cannot be written")]
     Disk(#[source] std::io::Error),
 }
 
 impl CompiledSource {
-    /// Brings the machine code of a component for `engine` to `to`, checked. Its size in bytes.
+    /// Downloads the machine code of a component for `engine` to `to` and checks it. Returns its size in bytes.
     ///
     /// # Errors
-    /// Whatever kept it from coming; nothing is left then.
+    /// For any reason; nothing is left on disk then.
     pub async fn take(&self, component: Digest, engine: &str, to: &Path) -> Result<u64, NotTaken> {
         let taking = self.take_now(component, engine, to);
         let late = |_| NotTaken::Fetch(format!("it took longer than {:?}", self.timeout));
@@ -127,7 +127,7 @@ impl CompiledSource {
         }
     }
 
-    /// The next bytes of an answer; `None` at its end.
+    /// The next bytes of the body; `None` at its end.
     async fn next_piece(&self, body: &mut Body) -> Result<Option<Bytes>, NotTaken> {
         let broken = NotTaken::Fetch;
         loop {
@@ -141,7 +141,7 @@ impl CompiledSource {
         }
     }
 
-    /// The head that an answer begins with, and what came after it in the same piece.
+    /// Reads the head; returns it and the bytes that came after it.
     async fn read_head(&self, body: &mut Body) -> Result<(CompiledHead, Vec<u8>), NotTaken> {
         let no_head = || NotTaken::Distrusted("it does not say what it is");
         let mut read = Vec::new();
@@ -161,7 +161,7 @@ impl CompiledSource {
     }
 }
 
-/// Machine code on its way to a file.
+/// Machine code that is being written to a file.
 struct Code {
     file: File,
     left: u64,

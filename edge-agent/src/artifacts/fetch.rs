@@ -1,7 +1,8 @@
-//! Fetching an artifact from the controller: in pieces, continued where it broke off, checked before it is kept.
+//! Downloads an artifact from the controller: resumed after interruptions, and verified before it is kept.
 //!
-//! `GET /edge/v1/artifacts/{digest}`, over the node's connection to a controller, with a `Range` (RFC 9110, section 14) once part of it is here. Artifacts never change, so a
-//! range needs no validator. The bytes are hashed as they arrive; only a file with the right digest gets its final name.
+//! `GET /edge/v1/artifacts/{digest}`, over the node's connection to a controller, with a `Range` (RFC 9110, section 14) once part of it is here.
+//! Artifacts never change, so a range needs no validator. The bytes are hashed as they arrive; only a file with the right digest gets its final
+//! name.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,21 +21,21 @@ use tracing::debug;
 
 use crate::error::PrepareError;
 
-/// The pause before a fetch is continued for the first time; it doubles each time.
+/// The pause before the first resumption; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Fetches artifacts.
+/// Downloads artifacts.
 #[derive(Clone)]
 pub struct Fetcher {
     /// The controllers.
     pub centre: SharedCentre,
-    /// The longest silence in the middle of an artifact.
+    /// The longest time without data.
     pub silence: Duration,
-    /// How often a fetch is tried.
+    /// The maximum number of attempts.
     pub attempts: u32,
 }
 
-/// A file on its way.
+/// A file that is being downloaded.
 struct Partial {
     digest: Digest,
     size: u64,
@@ -46,9 +47,9 @@ struct Partial {
 
 /// How an attempt failed.
 enum Failure {
-    /// It may go on where it stopped.
+    /// Another attempt may resume it.
     Again(PrepareError),
-    /// Another attempt at once would end the same way.
+    /// An immediate attempt would fail in the same way.
     GiveUp(PrepareError),
 }
 
@@ -103,7 +104,7 @@ impl Partial {
         Ok(())
     }
 
-    /// Checks the whole and gives it its final name.
+    /// Verifies the complete file and gives it its final name.
     async fn finish(&mut self, to: &Path) -> Result<(), PrepareError> {
         let found = std::mem::take(&mut self.hash).finish();
         if found != self.digest {
@@ -119,15 +120,15 @@ impl Partial {
 }
 
 impl Fetcher {
-    /// Fetches the artifact to `to`, by way of a file beside it.
+    /// Downloads the artifact to `to`, by way of a temporary file in the same folder.
     ///
     /// # Errors
-    /// When the controller does not give it, gives something else, or the disk fails.
+    /// When the controller refuses or sends something else, or the disk fails.
     pub async fn fetch(&self, digest: Digest, size: u64, to: &Path) -> Result<(), PrepareError> {
         let mut partial = Partial::create(digest, size, to.with_extension("part")).await?;
         let result = self.attempts(&mut partial, to).await;
         if result.is_err() {
-            // What is left over is worth nothing to the next try, which hashes from the start.
+            // The partial file is useless to the next download, which hashes from the start.
             drop(tokio::fs::remove_file(&partial.path).await);
         }
         result
@@ -198,7 +199,7 @@ impl Fetcher {
     }
 }
 
-/// Makes sure that what follows continues what is here.
+/// Checks that the response continues the partial file.
 async fn check_head(head: &Parts, partial: &mut Partial) -> Result<(), Failure> {
     match head.status {
         StatusCode::PARTIAL_CONTENT => {
@@ -211,7 +212,7 @@ async fn check_head(head: &Parts, partial: &mut Partial) -> Result<(), Failure> 
                 partial.corrupt("another range came than asked for"),
             ))
         }
-        // The whole again, because the server has no ranges.
+        // The server does not support ranges and sends the whole artifact.
         StatusCode::OK if partial.length > 0 => partial.restart().await.map_err(Failure::GiveUp),
         StatusCode::OK => Ok(()),
         status => {

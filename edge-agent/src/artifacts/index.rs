@@ -1,9 +1,8 @@
-//! What lies in the cache and what must go: a pure, least-recently-used index.
+//! The index of the cache, which decides what to evict: pure, least recently used first.
 //!
-//! A component (`.wasm`) and its compiled form are two entries. *Needed* are those that a desired or serving app stands on.
-//! Room is made in this order, least recently used first within each: entries that are not needed; components that are needed but
-//! lie there compiled as well (they can be fetched again). A compiled file that is needed is never given up: rather the newcomer is
-//! refused.
+//! A component (`.wasm`) and its compiled form are two entries. Entries are *needed* if an app that is desired or served depends on them.
+//! Eviction order, least recently used first within each group: entries that are not needed; then needed components whose compiled form is in the
+//! cache (they can be fetched again). A needed compiled file is never evicted; the new file is refused instead.
 //!
 //! Invariant: entries plus reservations never exceed the limit after a successful [`Index::reserve`].
 
@@ -11,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::{ByteSize, Digest};
 
-/// What a file of the cache is.
+/// The kind of a file in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// The component as it was uploaded.
@@ -20,12 +19,12 @@ pub enum Kind {
     Compiled,
 }
 
-/// A file of the cache.
+/// The identity of a file in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// The component's digest.
     pub digest: Digest,
-    /// Which of its forms.
+    /// Whether it is the component or its compiled form.
     pub kind: Kind,
 }
 
@@ -38,15 +37,15 @@ struct Entry {
 /// There is no room, and none can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
-    /// What was wanted.
+    /// The size that was requested.
     pub wanted: ByteSize,
-    /// What cannot be given up.
+    /// The size that cannot be evicted.
     pub needed: ByteSize,
-    /// The bound.
+    /// The limit of the cache.
     pub limit: ByteSize,
 }
 
-/// The index.
+/// The index of the cache.
 #[derive(Debug)]
 pub struct Index {
     limit: u64,
@@ -57,7 +56,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// An empty cache of at most `limit`.
+    /// An empty index with this limit.
     #[must_use]
     pub const fn new(limit: ByteSize) -> Self {
         Self {
@@ -69,19 +68,19 @@ impl Index {
         }
     }
 
-    /// Says which components are needed from now on.
+    /// Sets the components that are needed from now on.
     pub fn set_needed(&mut self, needed: BTreeSet<Digest>) {
         self.needed = needed;
     }
 
-    /// Notes a file, the most recently used one.
+    /// Adds a file as the most recently used one.
     pub fn insert(&mut self, key: Key, size: u64) {
         self.clock += 1;
         let used = self.clock;
         self.entries.insert(key, Entry { size, used });
     }
 
-    /// Notes that a file was used; `false` if it is not there.
+    /// Marks a file as used; `false` if it is not there.
     pub fn touch(&mut self, key: Key) -> bool {
         self.clock += 1;
         let used = self.clock;
@@ -91,18 +90,18 @@ impl Index {
             .is_some()
     }
 
-    /// Notes that a file is gone.
+    /// Removes a file from the index.
     pub fn remove(&mut self, key: Key) {
         self.entries.remove(&key);
     }
 
-    /// Bytes of all files.
+    /// The total size of all files, in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.entries.values().map(|entry| entry.size).sum()
     }
 
-    /// Bytes of the files that are needed.
+    /// The total size of the needed files, in bytes.
     #[must_use]
     pub fn needed_size(&self) -> u64 {
         self.entries
@@ -112,10 +111,10 @@ impl Index {
             .sum()
     }
 
-    /// Reserves room for `wanted` bytes and returns what must be deleted for it, already taken out of the index.
+    /// Reserves room for `wanted` bytes and returns the files to delete for it, which are already removed from the index.
     ///
     /// # Errors
-    /// [`Full`] when what may be given up is too little; nothing is changed then.
+    /// [`Full`] when evicting all that may go is not enough; nothing is changed then.
     pub fn reserve(&mut self, wanted: u64) -> Result<Vec<Key>, Full> {
         let victims = self.victims(wanted)?;
         for key in &victims {
@@ -125,7 +124,7 @@ impl Index {
         Ok(victims)
     }
 
-    /// Gives a reservation back, whether a file came of it or not.
+    /// Releases a reservation, whether the file was written or not.
     pub fn release(&mut self, reserved: u64) {
         self.reserved = self.reserved.saturating_sub(reserved);
     }

@@ -1,12 +1,12 @@
-//! The artifact cache of a node: each component fetched once, checked, compiled once, kept within a bound.
+//! A node's artifact cache: each component is fetched once, verified, compiled once, and kept within a size limit.
 //!
-//! `components/{digest}.wasm` holds what was uploaded, `compiled/{digest}-{engine}.cwasm` its machine code, from the controller or made here, with a
-//! checksum beside it. A file appears under its name only when it is whole. Nothing that was read from disk is trusted before its digest was
-//! checked again in this process; what does not match is deleted and made anew.
+//! `components/{digest}.wasm` holds uploaded components, `compiled/{digest}-{engine}.cwasm` their machine code, from the controller or compiled
+//! here, each with a checksum beside it. A file gets its name only when it is complete. Nothing read from disk is trusted before this process has
+//! verified its digest; a file that does not match is deleted and replaced.
 //!
-//! `functions/` holds machine code of single functions of what was made here ([`CompileCache`]), within a bound of its own.
+//! `functions/` holds machine code of single functions of what was compiled here ([`CompileCache`]), with a limit of its own.
 //!
-//! [`ArtifactCache::prepare`] is single-flight for each digest: whoever comes second waits and finds the file.
+//! [`ArtifactCache::prepare`] is single-flight for each digest: a second caller waits and finds the file.
 
 mod compiled;
 mod fetch;
@@ -37,29 +37,29 @@ use crate::metrics::Metrics;
 /// What the cache is made of.
 #[derive(Clone)]
 pub struct CacheParts {
-    /// Its folder.
+    /// The cache's folder.
     pub folder: PathBuf,
-    /// Its bound.
+    /// The size limit.
     pub limit: ByteSize,
-    /// The largest component.
+    /// The largest accepted artifact.
     pub artifact_limit: ByteSize,
-    /// Where artifacts come from.
+    /// Downloads artifacts.
     pub fetcher: Fetcher,
-    /// Where machine code comes from, if it is not always made here.
+    /// Downloads machine code; `None`: always compile here.
     pub compiled: Option<CompiledSource>,
-    /// What compiles them.
+    /// The compiler.
     pub compiler: Compiler,
-    /// How many are compiled at the same time.
+    /// The number of concurrent compilations.
     pub compile_parallel: usize,
-    /// The bound of what is kept of single functions; 0 keeps none.
+    /// The size limit of machine code kept of single functions; 0 keeps none.
     pub compile_cache: ByteSize,
-    /// The engine, and what other agents of this process have compiled.
+    /// The engine, and the files compiled by other agents of this process.
     pub machine: Machine,
-    /// Where evictions and fetches are counted.
+    /// The node's metrics.
     pub metrics: Metrics,
 }
 
-/// The artifact cache. A cheap handle.
+/// The artifact cache. Cheap to clone.
 #[derive(Clone)]
 pub struct ArtifactCache(Arc<Inner>);
 
@@ -74,12 +74,12 @@ struct Inner {
 
 struct State {
     index: Index,
-    /// Components whose machine code could not be loaded: it is made here. As many as there are versions that were deployed here.
+    /// Components whose machine code could not be loaded: it is compiled here. At most one entry per version deployed here.
     distrusted: BTreeSet<Digest>,
     turns: BTreeMap<Digest, Weak<tokio::sync::Mutex<()>>>,
 }
 
-/// Gives a reservation back when it goes out of scope.
+/// Releases a reservation when dropped.
 struct Reserved<'a> {
     inner: &'a Inner,
     size: u64,
@@ -93,10 +93,10 @@ impl Drop for Reserved<'_> {
 }
 
 impl ArtifactCache {
-    /// Opens the cache: makes its folders, deletes what is left of broken writes and of other engines, and counts the rest.
+    /// Opens the cache: creates its folders, deletes leftovers of incomplete writes and of other engines, and indexes the rest.
     ///
     /// # Errors
-    /// When the folders cannot be made or read.
+    /// When the folders cannot be created or read.
     pub fn open(parts: CacheParts) -> Result<Self, Error> {
         let components = parts.folder.join("components");
         let compiled = parts.folder.join("compiled");
@@ -143,7 +143,7 @@ impl ArtifactCache {
         Ok(cache)
     }
 
-    /// Says which components the desired state stands on. Everything else may be evicted, and is as far as the bound asks for it.
+    /// Sets the components that the desired state needs. Any others may be evicted, and are if the limit requires it.
     pub fn set_needed(&self, needed: BTreeSet<Digest>) {
         let victims = {
             let mut state = self.0.state();
@@ -154,11 +154,11 @@ impl ArtifactCache {
         self.0.show();
     }
 
-    /// Makes the component's compiled file available: from disk, else compiled, else fetched and compiled. `compiling` is called when
-    /// the component is here and compiling begins.
+    /// Provides the component's compiled file: from disk, or else from another agent of this process, from the controller, or by compiling here.
+    /// `compiling` is called when the component is on disk and there is no compiled file of it.
     ///
     /// # Errors
-    /// When it cannot be fetched, does not match its digest, cannot be compiled, or does not fit into the cache.
+    /// When the component cannot be fetched, does not match its digest, cannot be compiled, or does not fit into the cache.
     pub async fn prepare(
         &self,
         digest: Digest,
@@ -175,7 +175,7 @@ impl ArtifactCache {
         self.0.compile(digest, &component).await
     }
 
-    /// Makes an artifact available that is not compiled, such as the archive of an image: from disk, else fetched.
+    /// Provides an artifact that is not compiled, such as an image archive: from disk, or else downloaded.
     ///
     /// # Errors
     /// When it cannot be fetched, does not match its digest, or does not fit into the cache.
@@ -185,7 +185,7 @@ impl ArtifactCache {
         self.0.component(digest, size).await
     }
 
-    /// Deletes the compiled file, because it could not be loaded.
+    /// Deletes the compiled file because it could not be loaded.
     pub fn distrust(&self, digest: Digest) {
         self.0.state().distrusted.insert(digest);
         self.0.delete(Key {
@@ -198,7 +198,7 @@ impl ArtifactCache {
 
 impl Inner {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every change of the index under the lock is complete before anything can panic.
+        // No code can panic in the middle of a change of the index.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -235,7 +235,7 @@ impl Inner {
         }
     }
 
-    /// Makes room for `size` bytes, or says why not.
+    /// Reserves `size` bytes; evicts files for that if necessary.
     fn reserve(&self, size: u64) -> Result<Reserved<'_>, PrepareError> {
         let victims = self.state().index.reserve(size).map_err(|full| {
             self.parts.metrics.cache_full.inc();
@@ -260,7 +260,7 @@ impl Inner {
         }
     }
 
-    /// The compiled file, if it is here and is what it should be.
+    /// The compiled file, if it exists and its checksum matches.
     async fn trusted_compiled(&self, digest: Digest) -> Result<Option<PathBuf>, PrepareError> {
         let key = Key {
             digest,
@@ -320,7 +320,7 @@ impl Inner {
         Ok(path)
     }
 
-    /// Takes the machine code that the controller has, if it can be trusted; `false` if the component must be compiled here.
+    /// Downloads the controller's machine code if it can be trusted; `false` if the component must be compiled here.
     async fn take_compiled(&self, digest: Digest, path: &Path) -> Result<bool, PrepareError> {
         let Some(source) = &self.parts.compiled else {
             return Ok(false);
@@ -375,7 +375,7 @@ impl Inner {
         }
     }
 
-    /// Compiles the component, unless another agent of this process has, or the controller.
+    /// Provides the compiled file: from another agent of this process, from the controller, or by compiling.
     async fn compile(&self, digest: Digest, component: &Path) -> Result<PathBuf, PrepareError> {
         let key = Key {
             digest,
@@ -410,7 +410,7 @@ impl Inner {
             path: path.clone(),
             source,
         })?;
-        // Only now is the size known. Without room the file is given up again.
+        // The size is known only now. Without room for the file, it is deleted again.
         let reserved = self.reserve(size).inspect_err(|_| self.delete(key))?;
         self.state().index.insert(key, size);
         drop(reserved);
@@ -419,7 +419,7 @@ impl Inner {
     }
 }
 
-/// What was compiled before, function by function. Without it the node compiles all the same.
+/// The cache of machine code of single functions. Without it the node compiles all the same.
 fn functions(parts: &CacheParts) -> Option<CompileCache> {
     if parts.compile_cache.as_bytes() == 0 {
         return None;
@@ -429,13 +429,13 @@ fn functions(parts: &CacheParts) -> Option<CompileCache> {
         .ok()
 }
 
-/// An error with what caused it.
+/// The text of an error and its causes.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-/// Runs `work` where it may block.
+/// Runs blocking `work` on a thread for that.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, PrepareError> {
@@ -461,7 +461,7 @@ enum Recognised {
     Checksum,
 }
 
-/// What a file of the cache folder is; `None` if it should not be there.
+/// Identifies a file of the cache folder; `None` if it does not belong there.
 fn recognise(entry: &std::fs::DirEntry, kind: Kind, engine: &str) -> Option<Recognised> {
     let name = entry.file_name().into_string().ok()?;
     if is_leftover(&name) {

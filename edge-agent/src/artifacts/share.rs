@@ -1,4 +1,4 @@
-//! What several agents in one process share, so that one machine compiles a component once: `fdn up` runs six agents.
+//! State shared by the agents of one process, so that a machine compiles a component once: `fdn up` runs six agents.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use fdn_runtime::Engine;
 use crate::error::Error;
 use crate::settings::RuntimeSettings;
 
-/// The engine, and where agents of this process keep compiled files. A cheap handle.
+/// The engine, and the locations of files compiled by this process's agents. Cheap to clone.
 #[derive(Clone)]
 pub struct Machine {
-    /// Runs all functions.
+    /// The engine that runs all functions.
     pub engine: Engine,
     compiled: Arc<Mutex<Compiled>>,
 }
@@ -21,7 +21,7 @@ pub struct Machine {
 #[derive(Default)]
 struct Compiled {
     files: BTreeMap<Digest, PathBuf>,
-    /// One lock for each component that is being compiled somewhere in the process.
+    /// By component that is being compiled in the process: its lock.
     turns: BTreeMap<Digest, Weak<tokio::sync::Mutex<()>>>,
 }
 
@@ -29,7 +29,7 @@ impl Machine {
     /// Starts an engine.
     ///
     /// # Errors
-    /// When the machine cannot give what the settings ask for.
+    /// When the machine does not have what the settings require.
     pub fn new(settings: &RuntimeSettings) -> Result<Self, Error> {
         Ok(Self {
             engine: Engine::new(settings.engine())?,
@@ -41,17 +41,17 @@ impl Machine {
         self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lock under which `digest` is compiled.
+    /// The lock to hold while compiling `digest`.
     pub(super) fn turn(&self, digest: Digest) -> Arc<tokio::sync::Mutex<()>> {
         turn(&mut self.state().turns, digest)
     }
 
-    /// Notes that the component lies compiled at `path`.
+    /// Registers the compiled file of a component.
     pub(super) fn announce(&self, digest: Digest, path: &Path) {
         self.state().files.insert(digest, path.to_owned());
     }
 
-    /// Links the compiled file of another agent to `path`, with its checksum beside it. `false` if none has it.
+    /// Links another agent's compiled file, with its checksum, to `path`. `false` if there is none.
     pub(super) fn adopt(&self, digest: Digest, path: &Path) -> bool {
         let Some(other) = self.state().files.get(&digest).cloned() else {
             return false;
@@ -68,7 +68,7 @@ impl Machine {
     }
 }
 
-/// The lock of `digest` in `turns`, and a sweep over locks that nobody holds any more.
+/// The lock of `digest` in `turns`; removes locks that nobody holds any more.
 pub(super) fn turn(
     turns: &mut BTreeMap<Digest, Weak<tokio::sync::Mutex<()>>>,
     digest: Digest,
@@ -82,7 +82,7 @@ pub(super) fn turn(
     turn
 }
 
-/// Where the checksum of a compiled file lies.
+/// The path of a compiled file's checksum.
 pub(super) fn checksum(compiled: &Path) -> PathBuf {
     let mut name = compiled.as_os_str().to_owned();
     name.push(".sha256");

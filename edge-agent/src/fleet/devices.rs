@@ -1,4 +1,5 @@
-//! Devices that an operator puts back into service: each word counts once, so that a device that fails again afterwards stays out.
+//! Puts devices back into service at an operator's request: each request is executed once, so that a device that fails again afterwards stays
+//! out.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use tracing::{error, info, warn};
 use super::{Fleet, FleetView};
 use crate::disk;
 
-/// The file with the revision up to which everything was done, in the folder of desired state.
+/// The file with the revision up to which all requests were executed, in the folder of the desired state.
 const FILE: &str = "devices-restored.json";
 
-/// What is still to be done of what operators said.
+/// The requests that were not executed yet.
 fn due(view: &FleetView, done: Revision) -> Vec<(DeviceId, Revision)> {
     let said = view.restored().iter();
     let new = said.filter(|(_, revision)| **revision > done);
@@ -24,7 +25,7 @@ fn due(view: &FleetView, done: Revision) -> Vec<(DeviceId, Revision)> {
         .collect()
 }
 
-/// Up to which revision everything was done before; nothing on a new node.
+/// The revision up to which all requests were executed; 0 on a new node.
 fn read(path: &Path) -> Revision {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
@@ -36,7 +37,7 @@ fn read(path: &Path) -> Revision {
     })
 }
 
-/// Does what operators say until `stop` is cancelled; `changed` is told, so that the next report says so at once.
+/// Executes operators' requests until `stop` is cancelled; notifies `changed`, so that the next report is sent at once.
 pub async fn restore(
     fleet: Arc<Fleet>,
     devices: Devices,
@@ -53,7 +54,7 @@ pub async fn restore(
         let newest = due.iter().map(|(_, revision)| *revision).max();
         if let Some(newest) = newest {
             let (devices, path) = (devices.clone(), path.clone());
-            // The disk is waited for.
+            // Blocking, because the result must be on disk.
             let doing = spawn_blocking(move || put_back(&devices, &due, &path, newest));
             if let Err(failure) = doing.await {
                 error!(%failure, "devices could not be put back into service");
@@ -77,7 +78,7 @@ fn put_back(devices: &Devices, due: &[(DeviceId, Revision)], path: &Path, newest
             }
         }
     }
-    // Written afterwards: if it is lost, the same is done once more.
+    // Written afterwards: if the write is lost, the requests are executed once more.
     let bytes = serde_json::to_vec(&newest).unwrap_or_default();
     if let Err(failure) = disk::replace(path, &bytes) {
         error!(%failure, "it is not kept which devices were put back into service");

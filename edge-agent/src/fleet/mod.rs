@@ -1,8 +1,8 @@
-//! What operators said of the network's machines, as far as this node must know it: whether it may take new work, which certificates no
-//! longer count, whom to trust.
+//! The operators' decisions about the network's machines, as far as this node must know them: whether it may take new work, which certificates
+//! were revoked, and which authorities to trust.
 //!
-//! It comes with the other desired state, newer wins, and is kept on disk: a node that was cordoned stays so when it starts alone, and a
-//! certificate that was revoked stays refused. Other parts of the agent read a [`FleetView`], or wait for the next one.
+//! They arrive with the other desired state, the newest revision wins, and they are kept on disk: a cordoned node stays cordoned when it starts
+//! without a controller, and a revoked certificate stays refused. Other parts of the agent read a [`FleetView`], or wait for the next one.
 
 mod devices;
 mod view;
@@ -25,22 +25,22 @@ use crate::disk;
 use crate::error::Error;
 use crate::settings::TlsSettings;
 
-/// Keeps and hands out what operators said.
+/// Keeps the operators' decisions and publishes them.
 #[derive(Debug)]
 pub struct Fleet {
     node: NodeId,
     path: PathBuf,
     tls: TlsSettings,
-    /// The newest revision on disk. Held while a newer one is written, so that the file never goes back.
+    /// The newest revision on disk. Locked while a newer one is written, so that the file never goes back.
     kept: Mutex<Revision>,
     view: watch::Sender<Arc<FleetView>>,
 }
 
 impl Fleet {
-    /// What was kept in `folder`, or nothing on a new node. A file that cannot be understood is left out: the next snapshot brings all of it.
+    /// Reads the decisions kept in `folder`; none on a new node. An unreadable file is ignored: the next snapshot brings everything.
     ///
     /// # Errors
-    /// When the folder cannot be used, or the node's certificate cannot be read.
+    /// When the folder is not usable, or the node's certificate cannot be read.
     pub fn open(folder: PathBuf, node: NodeId, tls: TlsSettings) -> Result<Self, Error> {
         disk::folder(&folder)?;
         let path = folder.join("fleet.json");
@@ -64,25 +64,25 @@ impl Fleet {
         })
     }
 
-    /// What counts now.
+    /// The present view.
     #[must_use]
     pub fn view(&self) -> Arc<FleetView> {
         self.view.borrow().clone()
     }
 
-    /// Tells of every change from now on.
+    /// A receiver of every change from now on.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<Arc<FleetView>> {
         self.view.subscribe()
     }
 
-    /// Takes in what operators said; `true` if it is newer than what was held. It is on disk before it counts.
+    /// Applies decisions; `true` if they are newer than those held. They are on disk before they take effect.
     ///
     /// # Errors
-    /// When the disk fails: what was held still counts, and the same may come again.
+    /// When the disk fails: the previous ones stay in effect, and the same may be applied again.
     pub fn apply(&self, desired: FleetDesired) -> Result<bool, Error> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        // A node that was let in again hears what it had heard before.
+        // A node that was admitted again receives the revision that it already has.
         let again = desired.revision == *kept && self.view().work() == Work::Removed;
         if desired.revision <= *kept && !again {
             return Ok(false);
@@ -101,10 +101,10 @@ impl Fleet {
         Ok(true)
     }
 
-    /// Takes note that a controller knows this node's certificate no more.
+    /// Records that a controller no longer knows this node's certificate.
     ///
     /// # Errors
-    /// When the disk fails: it counts all the same until the next start.
+    /// When the disk fails: it takes effect all the same, until the next start.
     pub fn removed(&self) -> Result<(), Error> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.view();
@@ -131,7 +131,7 @@ impl Fleet {
         Ok(disk::replace(&self.path, &bytes)?)
     }
 
-    /// Takes note of a new certificate of this node, and of whom to trust.
+    /// Records a new certificate of this node, and the authorities to trust.
     ///
     /// # Errors
     /// When the disk fails.
@@ -142,7 +142,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Writes the certificates that others are checked against, if they changed.
+    /// Writes the authorities that others are verified against, if they changed.
     fn trust(&self, authorities: &[String]) -> Result<(), ServiceError> {
         let Some(path) = &self.tls.ca else {
             return Ok(());

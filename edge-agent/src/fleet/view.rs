@@ -1,4 +1,4 @@
-//! What operators said, ready to be looked up.
+//! The operators' decisions, in a form for lookups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -9,15 +9,15 @@ use fdn_core::{ClusterId, DeviceId, NodeId, Revision};
 /// Whether a node may take new work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// It may.
+    /// It may take new work.
     Taken,
-    /// An operator drains it.
+    /// An operator drains it: no new work.
     Cordoned,
-    /// An operator removed it.
+    /// An operator removed it from the network.
     Removed,
 }
 
-/// One state of what operators said.
+/// The operators' decisions at one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetView {
     revision: Revision,
@@ -27,12 +27,12 @@ pub struct FleetView {
     revoked: BTreeSet<String>,
     authorities: Vec<String>,
     stage_calls: BTreeMap<ClusterId, Vec<SocketAddr>>,
-    /// Of this node.
+    /// The requests to put devices of this node back into service.
     restored: BTreeMap<DeviceId, Revision>,
 }
 
 impl FleetView {
-    /// What `desired` says to `node`, whose certificate has this serial number.
+    /// The view of `desired` for `node`, whose certificate has this serial number.
     #[must_use]
     pub fn new(node: &NodeId, serial: Option<String>, mut desired: FleetDesired) -> Self {
         let restored = desired.restored.remove(node).unwrap_or_default();
@@ -51,7 +51,7 @@ impl FleetView {
         view
     }
 
-    /// The same for another certificate of the node.
+    /// The same view with another certificate of the node.
     #[must_use]
     pub fn with_serial(&self, node: &NodeId, serial: String) -> Self {
         let mut view = self.clone();
@@ -73,7 +73,7 @@ impl FleetView {
         self.serial = serial;
     }
 
-    /// The version of this state.
+    /// The revision of the decisions.
     #[must_use]
     pub const fn revision(&self) -> Revision {
         self.revision
@@ -91,42 +91,42 @@ impl FleetView {
         self.work
     }
 
-    /// Devices of this node that an operator put back into service, and at which revision that was said.
+    /// The devices of this node that an operator put back into service, with the revision of the request.
     #[must_use]
     pub const fn restored(&self) -> &BTreeMap<DeviceId, Revision> {
         &self.restored
     }
 
-    /// Whether another node is to take no new work.
+    /// Whether a node may take no new work because an operator drains it.
     #[must_use]
     pub fn is_cordoned(&self, node: &NodeId) -> bool {
         self.cordoned.contains(node)
     }
 
-    /// Whether a certificate no longer counts although it has not ended: for whoever checks a peer.
+    /// Whether a certificate was revoked; to be asked before a peer is trusted.
     #[must_use]
     pub fn is_revoked(&self, serial: &str) -> bool {
         self.revoked.contains(serial)
     }
 
-    /// Where the nodes of a cluster take calls of workflows' stages.
+    /// The addresses at which the nodes of a cluster accept calls of workflows' stages.
     #[must_use]
     pub fn stage_calls(&self, cluster: &ClusterId) -> &[SocketAddr] {
         self.stage_calls.get(cluster).map_or(&[], Vec::as_slice)
     }
 
-    /// The clusters of which nodes take calls of workflows' stages, by name.
+    /// The clusters with nodes that accept calls of workflows' stages, by name.
     pub fn clusters(&self) -> impl Iterator<Item = &ClusterId> {
         self.stage_calls.keys()
     }
 
-    /// Whether a node of any cluster takes stage calls there.
+    /// Whether a node of any cluster accepts stage calls at this address.
     #[must_use]
     pub fn takes_stage_calls(&self, address: &SocketAddr) -> bool {
         self.stage_calls.values().any(|all| all.contains(address))
     }
 
-    /// The certificates (PEM) that peers are checked against.
+    /// The certificates (PEM) that peers are verified against.
     #[must_use]
     pub fn authorities(&self) -> &[String] {
         &self.authorities

@@ -1,4 +1,4 @@
-//! A function's answer on its way to the client.
+//! Converts a function's answer into the client's response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::apps::Deployed;
 pub(super) const VERSION: HeaderName = HeaderName::from_static(header::VERSION);
 pub(super) const TIMING: HeaderName = HeaderName::from_static(header::TIMING);
 
-/// The function's answer as the client gets it.
+/// The client's response for a function's answer.
 pub(super) fn respond(
     response: http::Response<ResponseBody>,
     pump: Option<Pump>,
@@ -63,7 +63,8 @@ pub(super) fn respond(
     out.set_body(body)
 }
 
-/// `wait;dur=…, start;dur=…, exec;dur=…` in milliseconds: before the call, until it had an instance, until its head was set.
+/// The value of the timing header, `wait;dur=…, start;dur=…, exec;dur=…` in ms: the time before the call, until it had an instance, and until the
+/// answer's head was set.
 pub(super) fn timing(waited: Duration, stats: &CallStats) -> Bytes {
     let mut out = BytesMut::with_capacity(64);
     let exec = stats.first_byte.saturating_sub(stats.instantiate);
@@ -78,7 +79,7 @@ pub(super) fn timing(waited: Duration, stats: &CallStats) -> Bytes {
     out.freeze()
 }
 
-/// Writes milliseconds with three decimals. By hand, because formatting floats would cost more than the rest of the head.
+/// Writes milliseconds with three decimals. Formatted by hand, because formatting floats would cost more than the rest of the head.
 fn put_millis(out: &mut BytesMut, took: Duration) {
     let micros = took.as_micros();
     let mut digits = [b'0'; 40];

@@ -1,7 +1,7 @@
-//! Bodies of answers, from a guest to actix, while the request's body may still be on its way.
+//! Bodies of answers, streamed from a guest to actix while the request's body may still be arriving.
 //!
-//! A response body that fails after the head ends in an error, which makes actix cut the connection or reset the stream: the client
-//! can tell a cut answer from a whole one.
+//! A response body that fails after the head ends in an error, which makes actix close the connection or reset the stream, so that the client can
+//! tell a truncated answer from a complete one.
 
 use std::error::Error;
 use std::future::{Future, poll_fn};
@@ -22,29 +22,29 @@ use crate::metrics::Outcome;
 use crate::policy::guard::Permit;
 use crate::usage::Pending;
 
-/// What a gateway sends as a body.
+/// The body of a gateway's response.
 pub struct GatewayBody {
     kind: Kind,
-    /// The record that the answer's head waits for.
+    /// The usage record that the answer's head waits for.
     pending: Option<Pending>,
 }
 
 enum Kind {
     Full(Bytes),
-    /// No body, but its length is told: an answer to HEAD.
+    /// No body, but its length is announced: the answer to HEAD.
     Length(u64),
     Stream(Box<Streaming>),
     /// No body at all.
     None,
 }
 
-/// What a body that is polled says.
+/// The result of polling a body.
 type Polled = Poll<Option<Result<Bytes, Box<dyn Error>>>>;
-/// A response body that is still being written.
+/// Where a response body that is still being written comes from.
 pub enum Source {
-    /// By a sandbox.
+    /// A sandbox.
     Guest(ResponseBody),
-    /// By an instance.
+    /// An instance.
     Instance(InstanceBody),
 }
 
@@ -65,25 +65,25 @@ struct Streaming {
     pump: Option<Pump>,
     length: Option<u64>,
     end: Option<CallEnd>,
-    /// Bytes of the body so far.
+    /// The number of bytes of the body sent so far.
     sent: u64,
-    /// The record that the answer waits for, and what is sent once it is safe.
+    /// The record that the answer waits for, and the piece that is sent once it is written.
     waiting: Option<(Recording, Option<Bytes>)>,
-    /// The call's place among those of its app that may run.
+    /// The call's permit, one of those that limit how many calls of the app run.
     _permit: Option<Arc<Permit>>,
 }
 
-/// Whether a record is safe, once that is known.
+/// Resolves to whether a record was written to disk.
 type Recording = Pin<Box<dyn Future<Output = bool>>>;
 
 impl GatewayBody {
-    /// A body that is here.
+    /// A body that is complete in memory.
     #[must_use]
     pub const fn full(bytes: Bytes) -> Self {
         Self::of(Kind::Full(bytes))
     }
 
-    /// No body; `length` is that of the body which a GET would have had, if it is known.
+    /// No body; `length` is that of the body which a GET would have had, if known.
     #[must_use]
     pub const fn none(length: Option<u64>) -> Self {
         Self::of(match length {
@@ -99,17 +99,17 @@ impl GatewayBody {
         }
     }
 
-    /// The answer's head is to wait for a record.
+    /// Makes the answer's head wait for a record.
     pub fn wait_for(&mut self, pending: Option<Pending>) {
         self.pending = pending;
     }
 
-    /// The record that the answer's head has to wait for; told once.
+    /// Takes the record that the answer's head has to wait for.
     pub fn pending(&mut self) -> Option<Pending> {
         self.pending.take()
     }
 
-    /// A body that is still being written. `end` is told how it ended.
+    /// A body that is still being written. `end` receives how it ended.
     #[must_use]
     pub fn stream(body: Source, pump: Option<Pump>, length: Option<u64>, end: CallEnd) -> Self {
         Self::of(Kind::Stream(Box::new(Streaming {
@@ -123,7 +123,7 @@ impl GatewayBody {
         })))
     }
 
-    /// The body of another gateway's answer, which accounts for the call; `permit` is given back with its last byte.
+    /// The body of another gateway's answer; that gateway records the call. `permit` is released after the last byte.
     #[must_use]
     pub fn relayed(body: InstanceBody, length: Option<u64>, permit: Option<Arc<Permit>>) -> Self {
         Self::of(Kind::Stream(Box::new(Streaming {
@@ -156,7 +156,7 @@ impl Streaming {
                     return self.after(pending, None, cx);
                 }
                 Some(Err(error)) => return self.fail(error),
-                // Trailers are left out: actix has no way to send them.
+                // Trailers are dropped: actix cannot send them.
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data()
                         && !data.is_empty()
@@ -170,7 +170,7 @@ impl Streaming {
 }
 
 impl Streaming {
-    /// Sends a piece. With the one that makes the answer whole, the client has all that was announced, so the call is recorded first.
+    /// Sends a piece. With the piece that completes the announced length the client has the whole answer, so the call is recorded first.
     fn send(&mut self, data: Bytes, cx: &mut Context<'_>) -> Polled {
         let before = self.sent;
         self.sent += data.len() as u64;
@@ -184,7 +184,7 @@ impl Streaming {
         self.after(pending, Some(data), cx)
     }
 
-    /// Sends a piece, or the end, once a record is safe.
+    /// Sends a piece, or the end of the body, once a record is written.
     fn after(
         &mut self,
         pending: Option<Pending>,
@@ -216,14 +216,14 @@ impl Streaming {
 
     fn fail(&mut self, error: CallError) -> Polled {
         if let Some(end) = self.end.take() {
-            // The answer is cut off: nobody waits for the record.
+            // The answer is cut off, so nothing waits for the record.
             drop(end.ended(Some(Outcome::of_code(error.code()))));
         }
         Poll::Ready(Some(Err(Box::new(error))))
     }
 }
 
-/// Lets the guest write to nobody, because the answer has no body: what it does besides is done all the same.
+/// Reads and discards what the guest writes, because the answer has no body; the guest's other effects still take place.
 pub async fn drain(mut body: Source, pump: Option<Pump>, end: CallEnd) {
     let mut pump = pump;
     let outcome = poll_fn(|cx| {
@@ -242,7 +242,7 @@ pub async fn drain(mut body: Source, pump: Option<Pump>, end: CallEnd) {
         }
     });
     let outcome = outcome.await;
-    // The answer has left already, after a record of its own.
+    // The answer has already been sent, after a record of its own.
     drop(end.ended(outcome));
 }
 

@@ -1,4 +1,4 @@
-//! What is known of a client's connection while it lasts.
+//! State of a client's connection.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -11,17 +11,17 @@ use fdn_core::ClientPrefix;
 use super::head::Peer;
 use crate::rtt::{RttTable, tcp_info};
 
-/// A client's connection. Lives in the connection's extensions, on the connection's thread.
+/// A client's connection. Stored in the connection's extensions, on the connection's thread.
 pub struct ClientConnection {
     peer: Peer,
     address: Option<SocketAddr>,
-    /// Only used while a request is being handed over by the connection, when the socket is certainly open.
+    /// The file descriptor of the socket. Only used while the connection hands over a request, when the socket is certainly open.
     socket: RawFd,
     sampled: Cell<Instant>,
 }
 
 impl ClientConnection {
-    /// Notes a connection that was just accepted, over TLS if it is `secure`, and measures its round trip from the handshake.
+    /// Records a newly accepted connection, over TLS if `secure`, and measures its round-trip time from the handshake.
     #[must_use]
     pub fn accepted(
         stream: &TcpStream,
@@ -48,8 +48,8 @@ impl ClientConnection {
         &self.peer
     }
 
-    /// Measures the round trip again if the last time was `interval` ago. To be called only while the connection hands over a request:
-    /// later the socket may be closed and its number in use elsewhere.
+    /// Measures the round-trip time again if the last measurement is at least `interval` old. Call it only while the connection hands over a
+    /// request: later the socket may be closed and its descriptor reused.
     pub fn sample(&self, rtt: &RttTable, interval: Duration) {
         if self.sampled.get().elapsed() >= interval {
             self.sampled.set(Instant::now());

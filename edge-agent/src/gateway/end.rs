@@ -1,7 +1,7 @@
-//! How a call ended: counted and recorded once, whatever becomes of it.
+//! The end of a call: counted and recorded exactly once, however it ends.
 //!
-//! A call that its client has left, or whose time is over, has not ended while its instance works on it. Until it has, everything that it
-//! holds stays held; then it is recorded with the time that it took. What is known before is recorded too, in case the node dies.
+//! A call whose client has left, or whose time is over, has not ended while its instance still works on it. Until then everything that the call
+//! holds stays held; afterwards it is recorded with the time that it took. What is known earlier is recorded as well, in case the node dies.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,27 +18,27 @@ use crate::peers::Way;
 use crate::policy::guard::Permit;
 use crate::usage::{Meter, Pending, Progress};
 
-/// What is measured of a call.
+/// Where the measurements of a call come from.
 pub(super) enum Measured {
-    /// By the runtime of sandboxes.
+    /// The runtime of sandboxes.
     Guest(StatsHandle),
-    /// By the gateway, of a call in an instance: the place, and how long the head took.
+    /// The gateway, for a call in an instance: its place there, and the time to the head of the answer.
     Instance(InFlight, Duration),
-    /// By the gateway, of a call that no instance has answered yet.
+    /// The gateway, for a call that no instance has answered yet.
     Attempts(Attempts),
 }
 
-/// What a call has been through that no instance has answered yet.
+/// The attempts of a call that no instance has answered yet.
 #[derive(Default)]
 pub(super) struct Attempts {
-    /// The place in the instance that has it now, and since when.
+    /// The call's place in the instance that has it now, and since when.
     current: Option<(InFlight, Instant)>,
-    /// What the last instance took that was lost with it and may have seen it.
+    /// The measurements of the last lost attempt whose instance may have seen the request.
     lost: Option<CallStats>,
 }
 
 impl Attempts {
-    /// The instance did not answer; `seen` if it may have seen the request.
+    /// Records that the instance did not answer; `seen` if it may have seen the request.
     fn failed(&mut self, seen: bool) {
         if seen {
             self.lost = self.stats();
@@ -46,7 +46,7 @@ impl Attempts {
         self.current = None;
     }
 
-    /// What the present instance, or else the last one, took; nothing if none can have seen the request.
+    /// The measurements of the current attempt, or else of the last lost one; `None` if no instance can have seen the request.
     fn stats(&self) -> Option<CallStats> {
         let current = self.current.as_ref().map(|(in_flight, since)| CallStats {
             exec: since.elapsed(),
@@ -58,27 +58,27 @@ impl Attempts {
     }
 }
 
-/// Counts and records how a call ended, once: when told, or as given up by the client when dropped.
+/// Counts and records how a call ended, once: explicitly, or as abandoned by the client when dropped.
 pub struct CallEnd {
     pub(super) metrics: Arc<AppMetrics>,
     pub(super) measured: Measured,
     pub(super) arrived: Instant,
-    /// From its arrival until it was let in.
+    /// The time from the call's arrival until it was admitted.
     waited: Duration,
-    /// The status of its answer, once there is one.
+    /// The status of the answer, once there is one.
     status: Option<StatusCode>,
     outcome: Outcome,
-    /// Bytes of the answer's body that were sent.
+    /// The number of bytes of the answer's body sent so far.
     egress: u64,
-    /// Until the record of its end is written.
+    /// The meter; taken when the record of the end is written.
     meter: Option<Meter>,
-    /// Until it has ended.
+    /// The slot, held until the call has ended.
     slot: Option<Slot>,
-    /// The call's place among those that its app's policy lets run.
+    /// The call's permit, one of those that the app's policy allows to run.
     permit: Option<Arc<Permit>>,
-    /// Where the version's own calls are counted.
+    /// The counters of the app's version, if they are kept.
     counts: Option<Arc<VersionCounts>>,
-    /// How long the head of the answer took.
+    /// The time to the head of the answer.
     head: Option<Duration>,
 }
 
@@ -106,31 +106,31 @@ impl CallEnd {
         }
     }
 
-    /// The same, let in so long after its arrival.
+    /// Sets the time that the call waited before it was admitted.
     pub(super) const fn waited(mut self, waited: Duration) -> Self {
         self.waited = waited;
         self
     }
 
-    /// The same, counted for its version as well.
+    /// Also counts the call for its version.
     pub(super) fn counting(mut self, counts: &Arc<VersionCounts>) -> Self {
         self.counts = Some(Arc::clone(counts));
         self
     }
 
-    /// The same, with a place that is given back when the call has ended.
+    /// Holds a permit, which is released when the call has ended.
     pub(super) fn holding(mut self, permit: Option<Arc<Permit>>) -> Self {
         self.permit = permit;
         self
     }
 
-    /// Notes the status that the function answered with.
+    /// Records the status that the function answered with.
     pub fn answered(&mut self, status: StatusCode) {
         self.head.get_or_insert_with(|| self.arrived.elapsed());
         self.status = Some(status);
     }
 
-    /// How the call ended if it ended well: as its status says.
+    /// The outcome of a call that was answered, by its status.
     fn status_class(&self) -> Outcome {
         if self.status.is_some_and(|status| status.is_server_error()) {
             Outcome::FunctionError
@@ -139,7 +139,7 @@ impl CallEnd {
         }
     }
 
-    /// The call's measurements now.
+    /// The call's measurements so far.
     #[must_use]
     pub fn stats(&self) -> CallStats {
         match &self.measured {
@@ -155,7 +155,7 @@ impl CallEnd {
         }
     }
 
-    /// How the room was found for the instance that was started for this call, if one was.
+    /// How the instance was placed in the cluster, if it was started for this call.
     pub(super) fn way(&self) -> Option<Arc<Way>> {
         match &self.measured {
             Measured::Instance(in_flight, _) => in_flight.way(),
@@ -163,7 +163,7 @@ impl CallEnd {
         }
     }
 
-    /// The call is handed to the instance in which it has this place.
+    /// Begins an attempt at this place in an instance.
     pub(super) fn attempt(&mut self, in_flight: InFlight) -> Option<&mut InFlight> {
         let Measured::Attempts(attempts) = &mut self.measured else {
             return None;
@@ -171,14 +171,14 @@ impl CallEnd {
         Some(&mut attempts.current.insert((in_flight, Instant::now())).0)
     }
 
-    /// The instance did not answer; `seen` if it may have seen the request.
+    /// Ends the current attempt without an answer; `seen` if the instance may have seen the request.
     pub(super) fn attempt_failed(&mut self, seen: bool) {
         if let Measured::Attempts(attempts) = &mut self.measured {
             attempts.failed(seen);
         }
     }
 
-    /// The instance answers, after so long.
+    /// Ends the attempts: the instance answered after `head`.
     pub(super) fn attempt_answered(&mut self, head: Duration) {
         if let Measured::Attempts(attempts) = &mut self.measured
             && let Some((in_flight, _)) = attempts.current.take()
@@ -192,7 +192,7 @@ impl CallEnd {
         }
     }
 
-    /// The place in the instance that has the call.
+    /// The call's place in its current instance.
     const fn in_flight_mut(&mut self) -> Option<&mut InFlight> {
         match &mut self.measured {
             Measured::Instance(in_flight, _) => Some(in_flight),
@@ -204,7 +204,7 @@ impl CallEnd {
         }
     }
 
-    /// Whether an instance still works on what nobody waits for any more.
+    /// Whether an instance still works on the call although nobody waits for it any more.
     fn is_worked_on(&mut self) -> bool {
         self.meter.is_some()
             && self
@@ -212,12 +212,12 @@ impl CallEnd {
                 .is_some_and(|in_flight| in_flight.is_worked_on())
     }
 
-    /// Whether a function can have seen the call.
+    /// Whether a function may have seen the call.
     fn is_seen(&self) -> bool {
         !matches!(&self.measured, Measured::Attempts(attempts) if attempts.stats().is_none())
     }
 
-    /// The gateway answers in the function's place. The answer waits for the record.
+    /// Ends the call with an answer of the gateway's own. The answer waits for the record.
     pub(super) fn failed(mut self, answer: ProblemResponse, ids: &Ids) -> Response<GatewayBody> {
         let response = answer.respond(&ids.request);
         self.status = Some(response.status());
@@ -228,12 +228,12 @@ impl CallEnd {
         })
     }
 
-    /// Bytes of the answer's body are sent.
+    /// Counts bytes of the answer's body that are being sent.
     pub const fn sending(&mut self, bytes: usize) {
         self.egress += bytes as u64;
     }
 
-    /// The whole answer is about to leave although the call still runs: records what is known until now.
+    /// Records what is known so far, because the whole answer is about to be sent while the call still runs.
     pub fn still_runs(&mut self) -> Option<Pending> {
         let (stats, progress) = (self.stats(), self.progress());
         let meter = self.meter.as_mut()?;
@@ -249,7 +249,7 @@ impl CallEnd {
         }
     }
 
-    /// The call has ended: well, as its status says, if `failed` is nothing. The rest of the answer waits for the record.
+    /// Ends the call with the outcome `failed`, or, if `None`, as its status says. The rest of the answer waits for the record.
     pub fn ended(mut self, failed: Option<Outcome>) -> Option<Pending> {
         self.outcome = failed.unwrap_or_else(|| self.status_class());
         if failed.is_some() && self.is_worked_on() {
@@ -258,7 +258,7 @@ impl CallEnd {
         self.record()
     }
 
-    /// Leaves the call to its instance, with all that it holds, until that has let go of it. Returns the record of what is known now.
+    /// Leaves the call, with all that it holds, to its instance until the instance is done with it. Returns the record of what is known now.
     fn works_on(&mut self) -> Option<Pending> {
         let known = self.still_runs();
         let Some(left) = self.in_flight_mut().and_then(InFlight::leave) else {
@@ -298,12 +298,12 @@ impl CallEnd {
 
 impl Drop for CallEnd {
     fn drop(&mut self) {
-        // The client has left; whoever cuts the call does so before this is dropped.
+        // The client has left. A call that was cut off has a different outcome by now.
         if self.outcome == Outcome::Client && self.is_worked_on() {
             drop(self.works_on());
         }
         if self.slot.is_none() {
-            // It has been left to its instance.
+            // The call was left to its instance, whose own `CallEnd` counts it.
             return;
         }
         let stats = self.stats();
@@ -320,7 +320,7 @@ impl Drop for CallEnd {
         if let Some(counts) = &self.counts {
             counts.ended(self.outcome, self.head.unwrap_or(took));
         }
-        // Nobody waits for the answer of a call that was given up; it is recorded all the same.
+        // Nobody waits for the answer of an abandoned call, but it is recorded all the same.
         drop(self.record());
     }
 }

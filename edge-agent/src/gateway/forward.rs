@@ -1,5 +1,6 @@
-//! Calls whose app is not ready here: held for a moment, handed on to a gateway that can serve them, and held on where there is none. And calls that
-//! would wait here for a place: handed on to a gateway that is done with them sooner, if there is one.
+//! Calls that this node cannot serve at once. If the app is not ready here, a call is held for a moment, then offered to gateways that can serve
+//! it, and held further if none does. If it would have to wait for a place here, it is handed on to a gateway that would finish it sooner, if
+//! there is one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,19 +21,19 @@ use super::upload::{self, UpTo};
 use crate::apps::{Deployed, Server};
 use crate::workflows::{Asked, Handed, Handing};
 
-/// Who serves a call.
+/// Where a call is served.
 pub(super) enum Found {
-    /// This node, after the call was held for so long.
+    /// By this node, after the call was held for that long.
     Here(Arc<Route>, Arc<Deployed>, Duration, Payload),
-    /// Another one has.
+    /// By another gateway, with this response.
     Elsewhere(Box<Response<GatewayBody>>),
 }
 
 impl Gateway {
-    /// Finds who serves a call whose app is not ready here.
+    /// Finds out who serves a call whose app is not ready here.
     ///
     /// # Errors
-    /// When nobody does in time.
+    /// If nobody can within the hold time.
     pub(super) async fn found(
         &self,
         incoming: &Incoming<'_>,
@@ -40,7 +41,7 @@ impl Gateway {
         route: Arc<Route>,
     ) -> Result<Found, ProblemResponse> {
         let begun = Instant::now();
-        // From the first offer on it is the call's own time.
+        // The time spent on offering the call counts against the call's own timeout, not as holding.
         let mut asked = Duration::ZERO;
         let hold = self.admission.hold_time();
         let (host, metrics) = (incoming.host, Arc::clone(&route.metrics));
@@ -70,8 +71,8 @@ impl Gateway {
         self.workflows.client.is_some() && self.workflows.forward.gateways > 0
     }
 
-    /// Whether a call would wait here and may be served elsewhere. A job's is where the controller wants it, and who runs in instances is placed
-    /// in the whole cluster anyway.
+    /// Whether a call would wait here and may be served elsewhere. Not a job's call, since the controller chose this node, nor a call served by
+    /// instances, since these are placed in the whole cluster anyway.
     pub(super) fn overflows(
         &self,
         incoming: &Incoming<'_>,
@@ -86,10 +87,10 @@ impl Gateway {
             && matches!(deployed.server, Server::Sandboxes(_))
     }
 
-    /// Has a call that would wait here served by whoever is done with it sooner, and here if that is nobody.
+    /// Has a call that would wait here served by the gateway that finishes it sooner, or here if there is none.
     ///
     /// # Errors
-    /// When its body does not arrive, or nobody knows whether it has run.
+    /// If the call's body does not arrive, or it is unknown whether the call has run.
     pub(super) async fn sooner(
         &self,
         incoming: &Incoming<'_>,
@@ -129,13 +130,13 @@ impl Gateway {
         if length.is_some_and(|length| length > most) {
             return Ok(Offered::Back(payload));
         }
-        // Each keeps its body until somebody has answered.
+        // Limited in number, since each keeps its body in memory until some gateway has answered.
         let Ok(_one) = self.workflows.handing.try_acquire() else {
             let sent = &self.workflows.forwarding.sent;
             sent.with_label_values(&["none", "full", why]).inc();
             return Ok(Offered::Back(payload));
         };
-        // What was waited here is not the function's time.
+        // The time waited on this node does not count against the function's timeout.
         let deadline = Instant::now() + route.terms.timeout;
         let read = timeout(left(deadline), upload::up_to(payload, most)).await;
         let body = match read.map_err(|_| NOT_UPLOADED)?? {
@@ -163,10 +164,10 @@ impl Gateway {
         }
     }
 
-    /// Serves a call that another gateway (`via`) handed on, of whose time so much is left; it is never handed on again.
+    /// Serves a call that another gateway (`via`) handed on with `left` of its time remaining; it is not handed on again.
     ///
     /// # Errors
-    /// When nothing has run.
+    /// If the call did not run.
     pub(crate) async fn handed(
         &self,
         route: &Arc<Route>,
@@ -186,7 +187,7 @@ impl Gateway {
             head: &request.head,
             peer: &request.peer,
             ids: &request.ids,
-            // The call's time counts from where it was offered.
+            // The call's time counts from when it was first offered.
             arrived: begun(route.terms.timeout, left),
             host: &request.host,
             pass: None,
@@ -200,10 +201,10 @@ impl Gateway {
         here.await.map_err(|refusal| refusal.answer)
     }
 
-    /// Holds a call until its app is ready and loaded, `longest` at most.
+    /// Holds a call until its app is ready and loaded, for `longest` at most.
     ///
     /// # Errors
-    /// When it is not.
+    /// If the app is not ready by then.
     async fn held(
         &self,
         host: &str,
@@ -229,7 +230,7 @@ impl Gateway {
                     },
                 }
                 drop(route);
-                // The table outlives every gateway, so the bell cannot be gone.
+                // The table outlives every gateway, so its sender still exists.
                 changes.changed().await.map_err(|_| NOT_READY)?;
             }
         };
@@ -237,16 +238,16 @@ impl Gateway {
     }
 }
 
-/// When a call began that may take `whole`, of which `left` is left.
+/// When a call with timeout `whole` began, if `left` of it remains.
 fn begun(whole: Duration, left: Duration) -> Instant {
     let now = Instant::now();
     now.checked_sub(whole.saturating_sub(left)).unwrap_or(now)
 }
 
-/// What came of offering a call to others.
+/// The result of offering a call to other gateways.
 enum Offered {
-    /// One answered it.
+    /// A gateway answered it.
     Answered(Box<Response<GatewayBody>>),
-    /// None took it: here is its body.
+    /// None took it; this is its body.
     Back(Payload),
 }

@@ -1,8 +1,7 @@
-//! Heads of requests and responses on their way between client and guest.
+//! Translates heads of requests and responses between client and guest.
 //!
-//! Connection-bound fields stay with their connection (RFC 9110, section 7.6.1). Towards the guest the gateway adds who called
-//! (`x-forwarded-for`, `-host`, `-proto`), the request id and the trace. actix still uses version 0.2 of the `http` crate, so names and
-//! values are made anew.
+//! Connection-specific fields are not forwarded (RFC 9110, section 7.6.1). Towards the guest the gateway adds the client (`x-forwarded-for`,
+//! `-host`, `-proto`), the request id and the trace. actix still uses version 0.2 of the `http` crate, so names and values have to be converted.
 
 use std::net::IpAddr;
 
@@ -19,15 +18,15 @@ use rand::RngExt;
 use super::problem::ProblemResponse;
 use super::trace::{Trace, write_hex};
 
-/// The longest request id taken from a client.
+/// The longest request id that is accepted from a client, in bytes.
 const REQUEST_ID_MAX: usize = 128;
 
-/// The ids of one request.
+/// The identifiers of one request.
 #[derive(Clone, Debug)]
 pub struct Ids {
-    /// The request id: the client's if it is sane, else a new one.
+    /// The request id: the client's if it is acceptable, else a new one.
     pub request: Bytes,
-    /// The trace.
+    /// The trace context.
     pub trace: Trace,
 }
 
@@ -48,7 +47,7 @@ impl Ids {
                 Bytes::copy_from_slice(&id)
             }
         };
-        // Two of them are as bad as none: nobody can tell which is meant.
+        // Two of them are as bad as none: it is unknown which one is meant.
         let mut parents = headers.get_all("traceparent");
         let parent = parents.next().filter(|_| parents.next().is_none());
         let parent = parent.map(|value| value.as_bytes());
@@ -59,7 +58,7 @@ impl Ids {
     }
 }
 
-/// Whether a client's request id can be kept: short, and of characters that no log or header chokes on.
+/// Whether a client's request id can be used: short, and only of characters that are safe in logs and headers.
 fn is_sane(id: &[u8]) -> bool {
     (1..=REQUEST_ID_MAX).contains(&id.len())
         && id
@@ -67,21 +66,21 @@ fn is_sane(id: &[u8]) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"-_.:/+=@~".contains(b))
 }
 
-/// What is known of the client's connection.
+/// The client of a connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// Its address as a header's value.
     pub address: Bytes,
-    /// The same as an address; unknown on a connection without one.
+    /// Its address; `None` on a connection without one.
     pub ip: Option<IpAddr>,
-    /// Whether it is a proxy whose word on host and protocol is taken.
+    /// Whether it is a proxy whose forwarding headers are trusted.
     pub trusted: bool,
-    /// Whether it came over TLS.
+    /// Whether the connection uses TLS.
     pub secure: bool,
 }
 
 impl Peer {
-    /// A client as another gateway of the network names it.
+    /// The client whose address another gateway of the network passed on.
     pub(crate) fn told(address: Bytes) -> Self {
         let text = std::str::from_utf8(&address).ok();
         Self {
@@ -92,7 +91,7 @@ impl Peer {
         }
     }
 
-    /// A client at `address`.
+    /// A client at `address`, without TLS.
     #[must_use]
     pub fn new(address: Option<IpAddr>, trusted: bool) -> Self {
         let text = address.map_or_else(|| "unknown".to_owned(), |a| a.to_canonical().to_string());
@@ -104,7 +103,7 @@ impl Peer {
         }
     }
 
-    /// The same, by a connection with or without TLS.
+    /// The same client, on a connection with or without TLS.
     #[must_use]
     pub fn over_tls(mut self, secure: bool) -> Self {
         self.secure = secure;
@@ -112,18 +111,18 @@ impl Peer {
     }
 }
 
-/// The host that a request is for, as the client wrote it: from the target (HTTP/2, or absolute form, RFC 9112, section 3.2.2), else
-/// from the `host` field.
+/// The host of a request, as the client wrote it: from the target (HTTP/2, or absolute form, RFC 9112, section 3.2.2), else from the `host`
+/// field.
 #[must_use]
 pub fn host(head: &RequestHead) -> Option<&str> {
     if let Some(authority) = head.uri.authority() {
-        // Without the user information that nobody should send.
+        // Without user information, which clients should not send.
         return Some(authority.as_str().rsplit('@').next().unwrap_or_default());
     }
     head.headers().get(actix_header::HOST)?.to_str().ok()
 }
 
-/// The length of the body that the client announced.
+/// The length of the body as the client announced it.
 #[must_use]
 pub fn content_length(headers: &ActixHeaders) -> Option<u64> {
     headers
@@ -134,10 +133,10 @@ pub fn content_length(headers: &ActixHeaders) -> Option<u64> {
         .ok()
 }
 
-/// The request as the guest sees it, without its body.
+/// The request for the guest, without its body.
 ///
 /// # Errors
-/// When method or target cannot be expressed, or the method is CONNECT.
+/// When method or target cannot be represented, or the method is CONNECT.
 pub fn to_guest(
     head: &RequestHead,
     host: &str,
@@ -168,17 +167,17 @@ pub fn to_guest(
     Ok(request)
 }
 
-/// Who called, as the app's policy found out.
+/// The caller's identity, as the app's policy established it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Identity<'a> {
-    /// What functions are told.
+    /// The value of the identity header for functions.
     pub value: Option<&'a http::HeaderValue>,
-    /// Whether an API key proved it, which goes no further than the gateway.
+    /// Whether it was proved by an API key, which is not forwarded beyond the gateway.
     pub by_key: bool,
 }
 
 impl Identity<'_> {
-    /// Tells the guest who called, and keeps from it the key that proved it.
+    /// Adds the identity to the guest's headers and removes the API key that proved it.
     pub(crate) fn tell(self, out: &mut HeaderMap) {
         if self.by_key {
             out.remove(header::API_KEY);
@@ -221,7 +220,7 @@ fn headers_to_guest(head: &RequestHead, host: &str, ids: &Ids, peer: &Peer, out:
             "x-forwarded-for" => append_list(&mut forwarded_for, b", ", bytes),
             "x-forwarded-host" | "x-forwarded-proto" if !peer.trusted => {}
             "tracestate" if !ids.trace.continued => {}
-            // HTTP/2 may split cookies (RFC 9113, section 8.2.3); whoever knows nothing of HTTP/2 gets one field.
+            // HTTP/2 may split cookies (RFC 9113, section 8.2.3); receivers without HTTP/2 get them as one field.
             "cookie" if head.version == Version::HTTP_2 => {
                 append_list(&mut cookies, b"; ", bytes);
             }
@@ -275,7 +274,7 @@ fn append_list(list: &mut BytesMut, separator: &[u8], item: &[u8]) {
     list.put_slice(item);
 }
 
-/// Fields that the client's `connection` names and that therefore go no further; those that never go further are left out.
+/// The fields that the client's `connection` header names and that are therefore not forwarded, except those that are never forwarded anyway.
 pub(crate) fn connection_options(headers: &ActixHeaders) -> Vec<&str> {
     headers
         .get_all(actix_header::CONNECTION)
@@ -291,8 +290,8 @@ pub(crate) fn connection_options(headers: &ActixHeaders) -> Vec<&str> {
         .collect()
 }
 
-/// Copies the guest's fields to the client's answer, without those that belong to a connection. Returns the length that the guest
-/// announced, which is told by the body's own size instead.
+/// Copies the guest's header fields to the client's response, without connection-specific ones. Returns the length that the guest announced,
+/// which is sent as the body's own size instead.
 pub fn to_client(guest: &HeaderMap, out: &mut ActixHeaders) -> Option<u64> {
     let mut length = None;
     for (name, value) in guest {

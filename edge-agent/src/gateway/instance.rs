@@ -1,7 +1,7 @@
-//! A call that runs in an instance: seated, handed over, made again where that is safe, and streamed back.
+//! Runs a call in an instance: acquires a place, sends the request, retries where that is safe, and streams the answer back.
 //!
-//! The client never learns that an instance was started, evicted, replaced or lost for its call, as long as the call's time lasts and
-//! making it again is safe ([`retry`]).
+//! The client does not notice that an instance was started, evicted, replaced or lost for its call, as long as there is time left and a retry is
+//! safe ([`retry`]).
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -32,21 +32,21 @@ use crate::invocations::retry::{self, Failed, Tries};
 use crate::invocations::{InFlight, Instances, Refused, Slot};
 use crate::peers::Way;
 
-/// A call on its way to an instance.
+/// The state of a call over its attempts.
 struct Attempted {
     head: http::Request<()>,
     outgoing: Outgoing,
-    /// The request of an attempt that was not handed over.
+    /// The request of an attempt that was not handed over, for the next attempt.
     returned: Option<fdn_instances::Request>,
     pump: Option<Pump>,
     tries: Tries,
     idempotent: bool,
     deadline: Instant,
-    /// An answer up to this size is read whole before it is passed on.
+    /// Answers up to this size, in bytes, are read completely before they are passed on.
     small: u64,
 }
 
-/// An instance's answer.
+/// An answer of an instance.
 struct Answered {
     parts: http::response::Parts,
     body: AnswerBody,
@@ -58,7 +58,7 @@ enum AnswerBody {
 }
 
 impl Answered {
-    /// Reads a small answer whole: an instance that is lost while it sends one has not answered yet, as far as the client can tell.
+    /// Reads a small answer completely: for the client, an instance that is lost while it sends such an answer has not answered yet.
     async fn of(
         response: fdn_instances::Response,
         in_flight: &InFlight,
@@ -83,16 +83,16 @@ impl Answered {
     }
 }
 
-/// How one attempt ended without an answer's head.
+/// Why an attempt ended without a usable answer.
 enum Ended {
-    /// By the instance.
+    /// The instance failed.
     Failed(CallFailure),
-    /// By the client's body, or the call's time.
+    /// The client's body failed, or the call's time is over; this is the answer for the client.
     Answer(ProblemResponse),
 }
 
 impl Attempted {
-    /// The request for the next attempt; nothing if its body is gone.
+    /// The request for the next attempt; `None` if its body was already consumed.
     fn request(&mut self) -> Option<fdn_instances::Request> {
         if let Some(returned) = self.returned.take() {
             return Some(returned);
@@ -105,7 +105,7 @@ impl Attempted {
         Some(request)
     }
 
-    /// Hands the request over and waits for the answer's head, or all of a small answer, sending the body meanwhile.
+    /// Hands the request over and waits for the answer's head, or for all of a small answer, while the body is uploaded.
     async fn run(&mut self, in_flight: &mut InFlight) -> Result<Answered, Ended> {
         let request = self.request().ok_or_else(|| {
             Ended::Failed(CallFailure::interrupted(
@@ -136,7 +136,7 @@ impl Attempted {
             })
     }
 
-    /// Whether a failed attempt is made again; else the answer.
+    /// Decides whether a failed attempt is repeated. An error is the answer for the client.
     fn again(&mut self, failure: CallFailure, attempts: u32) -> Result<Failed, ProblemResponse> {
         let code = failure.code();
         let failed = match failure {
@@ -157,10 +157,10 @@ impl Attempted {
 }
 
 impl Gateway {
-    /// Runs the call in an instance.
+    /// Runs a call in an instance.
     ///
     /// # Errors
-    /// When there was none in time, or the call failed before its head and is not made again.
+    /// When no instance was available in time, or the call failed before its answer's head and is not retried.
     pub(super) async fn call_in_instance(
         &self,
         incoming: &Incoming<'_>,
@@ -214,7 +214,7 @@ impl Gateway {
             .await;
         let (answer, pump) = match answered {
             Ok(answered) => answered,
-            // An instance may have worked for it, so it is recorded as it ended.
+            // An instance may have worked on it, so its end is recorded.
             Err(answer) => return Ok(end.failed(answer, incoming.ids)),
         };
         let way = end.way();
@@ -230,7 +230,7 @@ impl Gateway {
         Ok(body.respond(answer, pump, end))
     }
 
-    /// Hands the call over until an instance answers it, or it is not to be made again.
+    /// Hands the call over until an instance answers, or it must not be retried.
     async fn attempts(
         &self,
         instances: &Instances,
@@ -262,7 +262,7 @@ impl Gateway {
         }
     }
 
-    /// The answer for a call that got no instance: that its instances do not start, if that is why.
+    /// The answer for a call that got no instance; it says so if the reason is that the app's instances do not start.
     fn not_acquired(&self, refused: Refused, queue: &InstanceQueue) -> ProblemResponse {
         let answer = self.refused(refused);
         if refused == Refused::Late && queue.degradation().is_some() {
@@ -275,7 +275,7 @@ impl Gateway {
     }
 }
 
-/// What an instance's answer is sent with.
+/// What is needed besides the answer itself to build the client's response.
 struct AnswerParts<'a> {
     deadline: Instant,
     timeout: Duration,
@@ -283,7 +283,7 @@ struct AnswerParts<'a> {
     waited: Duration,
     is_head: bool,
     version: &'a HeaderValue,
-    /// The way of the instance through the cluster, if it was started for this call.
+    /// How the instance was placed in the cluster, if it was started for this call.
     way: Option<Arc<Way>>,
 }
 
@@ -352,10 +352,10 @@ impl AnswerParts<'_> {
     }
 }
 
-/// The body of an instance's answer, within the call's time and size.
+/// The body of an instance's answer, limited to the call's time and the app's maximum size.
 pub struct InstanceBody {
     body: fdn_instances::Body,
-    /// Made when the body is first waited for: most are here at once.
+    /// Created when the body is first awaited: most bodies are available at once.
     timer: Option<Pin<Box<Sleep>>>,
     deadline: Instant,
     timeout: Duration,
@@ -364,7 +364,7 @@ pub struct InstanceBody {
 }
 
 impl InstanceBody {
-    /// The body of an answer whose size another gateway looks after, until `deadline`.
+    /// The body of another gateway's answer, which enforces the size limit itself; read until `deadline`.
     #[must_use]
     pub(crate) fn relayed(body: fdn_instances::Body, deadline: Instant) -> Self {
         Self {
@@ -377,7 +377,7 @@ impl InstanceBody {
         }
     }
 
-    /// The next piece.
+    /// Polls the next piece.
     pub(super) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,

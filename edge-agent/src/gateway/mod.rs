@@ -1,8 +1,8 @@
-//! The gateway: HTTP/1.1 and HTTP/2, without TLS and with it, from client to function and back.
+//! The gateway: serves clients over HTTP/1.1 and HTTP/2, with and without TLS, and passes their calls to functions.
 //!
-//! actix-web's server runs one thread for each core and hands every request to [`service::Gateway`] as a plain service: there are no
-//! paths to match, only a host, so its router would be paid for and not used. [`head`] and [`body`] translate between actix and the
-//! guest, [`routes`] says who answers, [`crate::invocations`] when and where, [`problem`] what a client gets otherwise.
+//! actix-web's server runs one thread for each core and hands every request to [`service::Gateway`] as a plain service: requests are matched by
+//! host only, never by path, so actix's router would be unused overhead. [`head`] and [`body`] translate between actix and the guest, [`routes`]
+//! finds the app of a host, [`crate::invocations`] decides where and when a call runs, and [`problem`] builds the gateway's own error answers.
 
 mod answer;
 pub mod body;
@@ -40,7 +40,7 @@ use crate::error::Error;
 use crate::rtt::RttTable;
 use crate::settings::{GatewaySettings, ReportSettings, StopSettings, cores};
 
-/// How long a connection that is being closed may take to read what is still sent to it.
+/// The timeout for a client that still sends data on a connection that is being closed.
 const DISCONNECT: Duration = Duration::from_secs(2);
 
 /// A running gateway.
@@ -52,7 +52,7 @@ pub struct GatewayServer {
 }
 
 impl GatewayServer {
-    /// Serves `gateway` on `listener`, and with TLS on `secure`.
+    /// Serves `gateway` on `listener`, and with TLS on `secure` if given.
     ///
     /// # Errors
     /// When the listener cannot be used.
@@ -99,7 +99,7 @@ impl GatewayServer {
             .keep_alive(settings.keep_alive.as_duration())
             .client_request_timeout(settings.head_timeout.as_duration())
             .client_disconnect_timeout(DISCONNECT)
-            // A client that has closed its side has gone away: its function need not go on.
+            // A client that has closed its side is treated as gone: its function need not go on.
             .h1_allow_half_closed(false)
             .shutdown_timeout(stop.grace.as_millis().div_ceil(1000))
             .disable_signals()
@@ -115,8 +115,8 @@ impl GatewayServer {
                 }
             })
             .tls_handshake_timeout(settings.tls.handshake.as_duration())
-            // Handshakes at once (of the whole process). At fewer than there may be connections, clients that say nothing would keep a worker from
-            // accepting, on the listener without TLS as well.
+            // The limit of concurrent handshakes per worker (a process-wide setting). If it were below the worker's connection limit, clients that
+            // send nothing could keep the worker from accepting connections, on the listener without TLS as well.
             .max_connection_rate(settings.max_connections.div_ceil(workers))
             .listen_auto_h2c(listener)
             .map_err(failed)?;
@@ -142,19 +142,19 @@ impl GatewayServer {
         })
     }
 
-    /// Where it listens.
+    /// The address of the listener without TLS.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it listens with TLS, if it does.
+    /// The address of the listener with TLS, if there is one.
     #[must_use]
     pub fn secure_address(&self) -> Option<SocketAddr> {
         self.secure.as_ref().map(Kept::address)
     }
 
-    /// Stops accepting, lets running calls end within the grace time, and ends.
+    /// Stops accepting, lets running calls end within the grace period, then ends.
     pub async fn stop(&self) {
         self.handle.stop(true).await;
     }
@@ -162,10 +162,10 @@ impl GatewayServer {
 
 impl Drop for GatewayServer {
     fn drop(&mut self) {
-        // After an orderly stop this changes nothing; without one it keeps a dropped agent from serving on.
+        // Has no effect after an orderly stop; otherwise it keeps a dropped agent from continuing to serve.
         drop(self.handle.stop(false));
     }
 }
 
-/// What the server's service answers with.
+/// The response type of the server's service.
 pub type GatewayResponse = Response<GatewayBody>;

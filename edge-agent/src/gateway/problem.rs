@@ -1,5 +1,5 @@
-//! Answers that the gateway makes itself: `application/problem+json` (RFC 9457) with a stable code, and no more of the inside than the
-//! class of the reason. The app's log has the rest.
+//! Error answers of the gateway itself: `application/problem+json` (RFC 9457) with a stable code, which reveal no internals beyond the kind of
+//! reason. Details are in the app's log.
 
 use actix_http::header::{HeaderName, HeaderValue};
 use actix_http::{Response, StatusCode, header as http_header};
@@ -10,26 +10,26 @@ use fdn_core::{ErrorCode, Problem, Retry};
 use super::body::GatewayBody;
 use crate::invocations::Refused;
 
-/// How long a client is asked to wait before it tries again.
+/// How long clients are asked to wait before a retry, in seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
-/// An answer that the gateway makes itself.
+/// An error answer of the gateway itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProblemResponse {
-    /// The code.
+    /// The error code.
     pub code: ErrorCode,
     /// What happened and what to do, for the client.
     pub detail: &'static str,
 }
 
 impl ProblemResponse {
-    /// The answer of a code, with the text that clients may see.
+    /// An answer with this code and this text for the client.
     #[must_use]
     pub const fn new(code: ErrorCode, detail: &'static str) -> Self {
         Self { code, detail }
     }
 
-    /// The answer for a call that the runtime ended with `code`.
+    /// The answer for a call that failed with `code`.
     #[must_use]
     pub fn of_call(code: ErrorCode) -> Self {
         let detail = match code {
@@ -51,7 +51,7 @@ impl ProblemResponse {
         Self { code, detail }
     }
 
-    /// The answer for a call that was not let in.
+    /// The answer for a call that was not admitted.
     #[must_use]
     pub fn of_refusal(refused: Refused) -> Self {
         match refused {
@@ -76,14 +76,14 @@ impl ProblemResponse {
         }
     }
 
-    /// The HTTP answer.
+    /// Builds the HTTP response.
     #[must_use]
     pub fn respond(self, request_id: &Bytes) -> Response<GatewayBody> {
         let id = String::from_utf8_lossy(request_id);
         let problem = Problem::new(self.code, self.detail).with_request_id(id);
         let status =
             StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        // A problem is made of strings and numbers and can always be written as JSON.
+        // A problem consists of strings and numbers, so it can always be serialized.
         let body = serde_json::to_vec(&problem).unwrap_or_default();
         let mut response = Response::with_body(status, GatewayBody::full(Bytes::from(body)));
         let headers = response.headers_mut();

@@ -1,4 +1,4 @@
-//! Which app answers to which host name: a table that is swapped whole, so that a request reads it without a lock.
+//! The routing table: maps host names to apps. It is replaced as a whole, so that requests read it without a lock.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,44 +18,44 @@ use crate::invocations::retry::is_idempotent;
 use crate::metrics::AppMetrics;
 use crate::policy::Guard;
 
-/// Where calls of one host name go.
+/// The target of calls for one host name.
 #[derive(Clone)]
 pub struct Route {
     /// The app.
     pub app: AppName,
-    /// The revision that is served, or will be.
+    /// The revision that is served, or is being made ready.
     pub revision: Revision,
     /// The app's counters.
     pub metrics: Arc<AppMetrics>,
-    /// Who may call, if its owner says anything of that.
+    /// The app's access policy, if its owner has set one.
     pub guard: Option<Arc<Guard>>,
-    /// Which versions calls go to, if there is more than the one that answers.
+    /// The versions that calls are split over, if there are several.
     pub split: Option<Arc<Split>>,
-    /// What answers.
+    /// The version that serves calls, or why there is none.
     pub target: Target,
-    /// Its stages, if it is a workflow that is ready.
+    /// The stages, if the app is a workflow that is ready.
     pub staged: Option<Arc<Staged>>,
-    /// What is known of its calls even while it is not ready.
+    /// The terms of its calls, known even while it is not ready.
     pub terms: Arc<CallTerms>,
 }
 
-/// What holds for calls of an app, wherever they are served.
+/// The terms of an app's calls, wherever they are served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallTerms {
-    /// How long a call may take.
+    /// The timeout of a call.
     pub timeout: Duration,
-    /// Whether the function is declared to be idempotent; of a workflow, its entry.
+    /// Whether the function is declared idempotent; for a workflow, its entry stage.
     pub idempotent: bool,
-    /// Whether all stages after the entry are: they are called by POST, whatever the client's method is.
+    /// Whether all stages after the entry are declared idempotent: they are called by POST, whatever the client's method.
     pub rest_idempotent: bool,
     /// The clusters that plans of the app use.
     pub planned: Vec<ClusterId>,
-    /// Whether this node's is one of them.
+    /// How the plans use this node's cluster.
     pub plan_use: PlanUse,
 }
 
 impl CallTerms {
-    /// Of an app as it should be, on a node of this cluster.
+    /// The terms of an app with this desired state, on a node of this cluster.
     #[must_use]
     pub fn of(spec: &AppSpec, cluster: &ClusterId) -> Self {
         let entry = spec.workflow.entry();
@@ -83,25 +83,25 @@ impl CallTerms {
 }
 
 impl CallTerms {
-    /// Whether a call that may have run may run again elsewhere.
+    /// Whether a call that may have run can safely be run again elsewhere.
     #[must_use]
     pub fn may_repeat(&self, method: &Method) -> bool {
         self.rest_idempotent && is_idempotent(method, self.idempotent)
     }
 }
 
-/// What answers calls of an app.
+/// What serves the calls of an app.
 #[derive(Clone)]
 pub enum Target {
-    /// This version.
+    /// This version is ready.
     Ready(Arc<Deployed>),
-    /// Nothing yet: it is being made ready, so calls are held.
+    /// Nothing yet: the app is being made ready, so calls are held.
     Preparing,
-    /// Nothing: it could not be made ready and is tried again later.
+    /// Nothing: the app could not be made ready; this is retried later.
     Failed,
 }
 
-/// The table of one moment.
+/// An immutable snapshot of the routes.
 #[derive(Default)]
 pub struct RouteTable {
     by_host: HashMap<String, Arc<Route>>,
@@ -118,10 +118,10 @@ impl FromIterator<(HostName, Route)> for RouteTable {
 }
 
 impl RouteTable {
-    /// The route of what a client sent as host: in any case, with or without port and final dot.
+    /// Looks up the route for a host as a client sent it: in any case, with or without port and trailing dot.
     #[must_use]
     pub fn find(&self, host: &str) -> Option<&Arc<Route>> {
-        // Nearly all clients send the name as it is, so it is worth one look before it is normalised.
+        // Nearly all clients send the name in its normal form, so it is tried before normalizing.
         let bare = host.split_once(':').map_or(host, |(bare, _)| bare);
         self.by_host.get(bare).or_else(|| {
             let name = HostName::parse_lenient(host).ok()?;
@@ -130,7 +130,7 @@ impl RouteTable {
     }
 }
 
-/// The table, and a bell that rings when it changes.
+/// The current routing table, with notification of changes.
 pub struct Routes {
     table: ArcSwap<RouteTable>,
     changed: watch::Sender<()>,
@@ -146,19 +146,20 @@ impl Default for Routes {
 }
 
 impl Routes {
-    /// Replaces the table.
+    /// Replaces the table and notifies subscribers.
     pub fn publish(&self, table: RouteTable) {
         self.table.store(Arc::new(table));
         self.changed.send_replace(());
     }
 
-    /// The route of a host, as [`RouteTable::find`].
+    /// Looks up the route of a host, like [`RouteTable::find`].
     #[must_use]
     pub fn find(&self, host: &str) -> Option<Arc<Route>> {
         self.table.load().find(host).cloned()
     }
 
-    /// Passes all that is ready to run, in no order, the stages of workflows among it; what has several host names as often as it has names.
+    /// Calls `each` for every deployed version that is ready, in no particular order, including the stages of workflows; an app with several host
+    /// names is passed once for each name.
     pub fn each_ready(&self, mut each: impl FnMut(&Deployed)) {
         let table = self.table.load();
         table
@@ -175,7 +176,7 @@ impl Routes {
             });
     }
 
-    /// Rings after each change from now on.
+    /// Subscribes to changes of the table from now on.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
@@ -270,7 +271,7 @@ mod tests {
             "hello.fn.test:x",
         ] {
             let found = table.find(host).is_some();
-            // A port that is no number never comes this far: the HTTP parser refuses it.
+            // A port that is not a number does not get this far: the HTTP parser rejects it.
             assert_eq!(found, host.ends_with(":x"), "{host}");
         }
     }

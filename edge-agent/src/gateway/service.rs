@@ -1,6 +1,6 @@
-//! One request from its head to the last byte of its answer.
+//! Serves one request from its head to the last byte of its answer.
 //!
-//! Host → route → policy → (held until the app is ready, or handed on) → body → slot → guest → record → answer. Every way out is counted once, by
+//! Host → route → policy → (held until the app is ready, or handed on) → body → slot → guest → record → answer. Every outcome is counted once, by
 //! `CallEnd` or by `Gateway::refuse`; a call that was handed on is counted where it was served.
 
 use std::convert::Infallible;
@@ -44,73 +44,73 @@ pub(super) const NOT_READY: ProblemResponse = ProblemResponse::new(
     "the app is not ready on this node yet; try again later",
 );
 
-/// There is no room for the record of another call, or the disk for it fails.
+/// There is no room for the usage record of another call, or the disk for it fails.
 const NO_RECORD: ProblemResponse = ProblemResponse::new(
     ErrorCode::Overloaded,
     "the node cannot take account of another call now; try again later",
 );
-/// The call has run, and its record could not be kept.
+/// The call has run, but its usage record could not be written.
 const RECORD_LOST: ProblemResponse = ProblemResponse::new(
     ErrorCode::Internal,
     "the call was run, but the node could not take account of it",
 );
 
-/// What all requests of a gateway share.
+/// State shared by all requests of a gateway.
 pub struct Gateway {
-    /// Host name to app.
+    /// The routing table, from host name to app.
     pub routes: Arc<Routes>,
-    /// Who may run in sandboxes.
+    /// Admission of calls that run in sandboxes.
     pub admission: Arc<Admission>,
     /// Instances in containers and pods, where this node runs any.
     pub instances: Option<Instances>,
-    /// Told when a version turns out to be broken.
+    /// Notified when a version turns out to be broken.
     pub apps: Apps,
     /// Counters.
     pub metrics: Metrics,
-    /// What runs of workflows share.
+    /// State shared by the runs of workflows.
     pub workflows: Workflows,
-    /// Where calls are recorded.
+    /// The spool of usage records.
     pub usage: Spool,
-    /// Takes calls whose spans are exported, if there is a collector.
+    /// The export of spans, if a collector is configured.
     pub traces: Option<Traces>,
-    /// Request bodies up to this size are read whole first.
+    /// Request bodies up to this size are read completely before the function starts.
     pub inline_body: ByteSize,
-    /// This node, for answers.
+    /// This node's name, for response headers.
     pub node: HeaderValue,
-    /// This cluster, for answers.
+    /// This cluster's name, for response headers.
     pub cluster: HeaderValue,
 }
 
-/// One request.
+/// A request that is being served.
 pub(super) struct Incoming<'a> {
     pub(super) head: &'a RequestHead,
     pub(super) peer: &'a Peer,
     pub(super) ids: &'a Ids,
     pub(super) arrived: Instant,
     pub(super) host: &'a str,
-    /// What the app's policy said, if it has one.
+    /// The pass of the app's policy, if it has one.
     pub(super) pass: Option<Box<Pass>>,
-    /// Of a stage's call: who called the workflow. Of a job's call: the job.
+    /// For a stage's call, the identity of the workflow's caller; for a job's call, the job.
     pub(super) stage_identity: Option<&'a http::HeaderValue>,
-    /// The revision by which it is served.
+    /// The revision of the app that serves it.
     pub(super) revision: Revision,
-    /// How the app's plans stand to this cluster, of a client's call that came here.
+    /// How the app's plans use this cluster; for a client's call that arrived here.
     pub(super) plan_use: PlanUse,
     /// The client's address.
     pub(super) client: Option<IpAddr>,
-    /// The node that handed it on.
+    /// The node that handed the call on, if one did.
     pub(super) via: Option<NodeId>,
 }
 
 impl Incoming<'_> {
-    /// The largest body, where the function takes `limit`.
+    /// The maximum size of the body, in bytes, if the function accepts `limit`.
     pub(super) fn body_limit(&self, limit: ByteSize) -> u64 {
         let limit = limit.as_bytes();
         let pass = self.pass.as_ref();
         pass.map_or(limit, |pass| pass.body_limit(limit))
     }
 
-    /// The answer with the headers that the app's policy adds.
+    /// Adds the headers of the app's policy to an answer.
     fn decorated(
         &self,
         answered: Result<Response<GatewayBody>, ProblemResponse>,
@@ -122,7 +122,7 @@ impl Incoming<'_> {
                 if let Some(pass) = pass {
                     pass.decorate(response.headers_mut());
                 }
-                // A function does not speak for the network.
+                // Functions must not set the network's own headers.
                 let headers = response.headers_mut();
                 headers.remove(REVISION);
                 headers.remove(PLAN);
@@ -141,18 +141,18 @@ impl Incoming<'_> {
         }
     }
 
-    /// Whether the client asks by which revision it is served.
+    /// Whether the client asks which revision serves it.
     fn is_asked(&self) -> bool {
         let asked = self.head.headers().get(header::EXPLAIN);
         asked.is_some_and(|value| value.as_bytes() == b"1")
     }
 
-    /// How the app's plans stand to this cluster, for the client.
+    /// How the app's plans use this cluster, as a header for the client.
     fn plan(&self) -> HeaderValue {
         HeaderValue::from_static(self.plan_use.as_str())
     }
 
-    /// How it came here, for its record.
+    /// The routing data for the call's usage record.
     fn routed(&self, deployed: &Deployed) -> Routed {
         Routed {
             revision: Some(self.revision),
@@ -166,7 +166,7 @@ impl Incoming<'_> {
         }
     }
 
-    /// Who called, for the function.
+    /// The caller's identity, for the function.
     pub(super) fn identity(&self) -> Identity<'_> {
         match (&self.pass, self.stage_identity) {
             (Some(pass), _) => pass.identity(),
@@ -177,17 +177,17 @@ impl Incoming<'_> {
         }
     }
 
-    /// The call's place among those that may run.
+    /// The call's permit under its app's concurrency limit, if it has one.
     pub(super) fn permit(&self) -> Option<Arc<Permit>> {
         self.pass.as_ref()?.permit.clone()
     }
 }
 
-/// A request that is not answered by a function: by which answer, and whose counters it goes to.
+/// A request that is refused before it reaches a function: the answer, and the metrics that count it.
 pub(super) struct Refusal {
     pub(super) answer: ProblemResponse,
     metrics: Option<Arc<AppMetrics>>,
-    /// What the app's policy adds.
+    /// Headers that the app's policy adds.
     headers: Headers,
 }
 
@@ -205,7 +205,7 @@ impl Gateway {
     /// Answers one request of a client.
     ///
     /// # Errors
-    /// Never: every failure is an answer.
+    /// Never: every failure becomes an answer.
     pub async fn serve(
         self: Arc<Self>,
         mut request: Request,
@@ -226,7 +226,7 @@ impl Gateway {
         Ok(self.answer_call(request.head(), peer, payload, None).await)
     }
 
-    /// Answers a call. `job` says whose it is, if it is a job's: only a controller's connection can say so.
+    /// Answers a call. `job` is the identity of the job if the call is a job's: only a controller's connection can set it.
     pub(crate) async fn answer_call(
         &self,
         head: &RequestHead,
@@ -290,11 +290,11 @@ impl Gateway {
         ))?;
         let route = self.route(host)?;
         let mut pass = None;
-        // A job is let past the app's policy, and waits like any call while the app's owner is suspended.
+        // A job bypasses the app's policy, except that it waits like any call while the app's owner is suspended.
         if let Some(guard) = route.guard.as_ref().map(Arc::clone)
             && (job.is_none() || guard.is_suspended())
         {
-            // Boxed, so that calls of apps without a policy do not carry it.
+            // Boxed, so that calls of apps without a policy do not carry this future.
             match Box::pin(guard.judge(head, peer)).await {
                 Judged::Pass(judged) => pass = Some(judged),
                 Judged::Preflight(headers) => return Ok(preflight(&route, headers, arrived)),
@@ -317,7 +317,7 @@ impl Gateway {
             pass,
             stage_identity: job,
             revision: route.revision,
-            // A job is sent by what the controller sees, not by a plan.
+            // The controller sends a job by its current view of the clusters, not by a plan.
             plan_use: job.map_or(route.terms.plan_use, |_| PlanUse::Used),
             client: client_address(head, peer),
             via: None,
@@ -331,20 +331,20 @@ impl Gateway {
                 if let Some(pass) = &incoming.pass {
                     pass.decorate(response.headers_mut());
                 }
-                // The revision is that of the node that served it.
+                // The revision in the answer is that of the node that served it.
                 if incoming.is_asked() {
                     response.headers_mut().insert(PLAN, incoming.plan());
                 }
                 return Ok(*response);
             }
         };
-        // It may have waited for a newer one.
+        // The call may have waited for a newer revision.
         incoming.revision = route.revision;
         self.serve_here(&incoming, payload, &route, deployed, held)
             .await
     }
 
-    /// Has a call answered by what is ready here.
+    /// Serves a call with a version that is ready on this node.
     pub(super) async fn serve_here(
         &self,
         incoming: &Incoming<'_>,
@@ -384,7 +384,7 @@ impl Gateway {
             }
         };
         if let Err(answer) = &answered {
-            // It came to no instance, perhaps because none of this version starts.
+            // It reached no instance, perhaps because no instance of this version starts.
             let outcome = Outcome::of_code(answer.code);
             deployed.counts.ended(outcome, incoming.arrived.elapsed());
         }
@@ -395,7 +395,7 @@ impl Gateway {
         answered
     }
 
-    /// Room for the record of a call that is about to run.
+    /// Reserves room for the usage record of a call that is about to run.
     pub(super) fn meter(
         &self,
         deployed: &Deployed,
@@ -415,7 +415,7 @@ impl Gateway {
         })
     }
 
-    /// The answer for a call that was not let in.
+    /// Counts a call that was not admitted, and returns its answer.
     pub(super) fn refused(&self, refused: Refused) -> ProblemResponse {
         let reason = match refused {
             Refused::Full => "queue_full",
@@ -436,7 +436,7 @@ impl Gateway {
         ))
     }
 
-    /// Who answers a call.
+    /// Finds out who serves a call: this node, or another gateway.
     async fn ready(
         &self,
         incoming: &Incoming<'_>,
@@ -451,7 +451,7 @@ impl Gateway {
                 return Ok(Found::Here(route, deployed, Duration::ZERO, payload));
             }
             let metrics = Arc::clone(&route.metrics);
-            // Boxed, like what follows.
+            // Boxed for the same reason as below.
             let sooner = Box::pin(self.sooner(incoming, payload, route, deployed)).await;
             return sooner.map_err(|answer| Refusal {
                 answer,
@@ -472,7 +472,7 @@ impl Gateway {
     /// Runs the call in a sandbox.
     ///
     /// # Errors
-    /// When the guest was never reached. A guest that failed is an answer, and counted already.
+    /// When the guest was never reached. A failure of the guest is an answer, and counted already.
     pub(super) async fn call(
         &self,
         incoming: &Incoming<'_>,
@@ -489,7 +489,7 @@ impl Gateway {
             incoming.peer,
             identity,
         )?;
-        // From the request's arrival to the last byte; only what the app was not ready for is not the function's time.
+        // From the request's arrival to the last byte, except the time that the call was held until the app was ready.
         let timeout_at = incoming.arrived + held + deployed.manifest.timeout.as_duration();
         let limits = (
             self.inline_body.as_bytes(),
@@ -527,7 +527,7 @@ impl Gateway {
     }
 }
 
-/// The answer to a preflight.
+/// The answer to a CORS preflight.
 fn preflight(route: &Route, headers: Headers, arrived: Instant) -> Response<GatewayBody> {
     route.metrics.ended(Outcome::Ok, arrived.elapsed());
     let mut response = Response::with_body(StatusCode::NO_CONTENT, GatewayBody::none(None));
@@ -537,13 +537,13 @@ fn preflight(route: &Route, headers: Headers, arrived: Instant) -> Response<Gate
     response
 }
 
-/// The answer for a body that did not arrive.
+/// The answer for a body that did not arrive in time.
 pub(crate) const NOT_UPLOADED: ProblemResponse = ProblemResponse::new(
     ErrorCode::BadRequest,
     "the request body did not arrive within the app's timeout",
 );
 
-/// The answer for a call that failed before its head; the runtime has written the reason into the app's log.
+/// The answer for a call that failed before its answer's head; the runtime has logged the reason in the app's log.
 fn failed(failure: &CallError, end: CallEnd, ids: &Ids) -> Response<GatewayBody> {
     let code = failure.code();
     if code == ErrorCode::Internal {
@@ -557,15 +557,15 @@ pub(super) fn left(at: Instant) -> Duration {
     at.saturating_duration_since(Instant::now())
 }
 
-/// Runs guest and upload together until the answer's head is there.
+/// Runs guest and upload together until the answer's head is available.
 async fn run(
     call: Call,
     mut pump: Option<Pump>,
 ) -> Result<(http::Response<ResponseBody>, Option<Pump>), CallError> {
     let mut response = pin!(call.response());
     let response = poll_fn(|cx| {
-        // The guest first: it may answer without reading. Then what the client sent meanwhile, and if the guest may have taken
-        // that, the guest again by its own waker.
+        // The guest first: it may answer without reading. Then the upload of what the client sent meanwhile; if the guest may have consumed that,
+        // its own waker polls it again.
         if let Poll::Ready(response) = response.as_mut().poll(cx) {
             return Poll::Ready(response);
         }

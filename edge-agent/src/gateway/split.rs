@@ -1,4 +1,5 @@
-//! Which of several versions of an app a call goes to: `fdn_core::policy::traffic` decides, this module finds the point.
+//! Chooses the version of an app for a call, if there are several: `fdn_core::policy::traffic` decides by a point, this module derives the point
+//! from the request.
 
 use std::sync::Arc;
 
@@ -12,30 +13,30 @@ use super::head::Peer;
 use crate::apps::Deployed;
 use crate::policy::guard::client_key;
 
-/// The cookie that keeps a client's point.
+/// The cookie that stores a client's point.
 const NAME: &str = "fdn-split=";
-/// How long a client keeps it, in seconds: 30 days.
+/// How long a client keeps the cookie, in seconds: 30 days.
 const AGE_S: u32 = 30 * 86_400;
 
 /// The versions of an app and their weights.
 pub struct Split {
-    /// The versions, in the order of the line.
+    /// The weights and versions, in the order in which they divide the range of points.
     pub shares: Vec<(u32, Arc<Deployed>)>,
-    /// Whether a client stays with its version.
+    /// How a client stays with its version.
     pub sticky: Sticky,
-    /// Whether a call may name its version.
+    /// Whether a call may choose its version by a header.
     pub pin: bool,
 }
 
-/// What a call goes to.
+/// The version chosen for a call.
 pub(super) struct Chosen {
     pub(super) deployed: Arc<Deployed>,
-    /// The cookie that the client is given.
+    /// The cookie to set for the client, if any.
     pub(super) cookie: Option<HeaderValue>,
 }
 
 impl Split {
-    /// The version for a call; nothing if all weights are 0.
+    /// Chooses the version for a call; `None` if all weights are 0.
     pub(super) fn choose(&self, app: &AppName, head: &RequestHead, peer: &Peer) -> Option<Chosen> {
         if let Some(deployed) = self.pinned(head) {
             return Some(Chosen {
@@ -72,7 +73,7 @@ impl Split {
     }
 }
 
-/// The point that a client kept.
+/// The point in the client's cookie.
 fn kept(head: &RequestHead) -> Option<u64> {
     head.headers()
         .get_all(COOKIE)

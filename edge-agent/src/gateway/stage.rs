@@ -1,4 +1,4 @@
-//! A call of one stage of a workflow: let in, measured, recorded and logged as a call of a plain function is.
+//! Calls of single stages of workflows: admitted, measured, recorded and logged like calls of plain functions.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use super::service::{Gateway, Incoming, NOT_READY};
 use crate::apps::{Deployed, Server};
 use crate::metrics::Outcome;
 
-/// A stage's request.
+/// A request to a stage.
 pub(crate) struct StageRequest {
-    /// Method, target and fields.
+    /// Method, target and header fields.
     pub(crate) head: RequestHead,
-    /// The host that the workflow's caller asked for.
+    /// The host that the workflow's caller requested.
     pub(crate) host: String,
     /// Request id and trace.
     pub(crate) ids: Ids,
@@ -33,7 +33,7 @@ impl Gateway {
     /// Calls a stage's function on this node, or in an instance of this cluster.
     ///
     /// # Errors
-    /// When the function was never reached. That it failed is an answer.
+    /// When the function was never reached. A failure of the function is an answer.
     pub(crate) async fn stage(
         &self,
         deployed: &Arc<Deployed>,
@@ -57,7 +57,7 @@ impl Gateway {
             arrived,
             host: &request.host,
             pass: None,
-            // Of a workflow's own gateway, or of one with a certificate for stage calls; a client's was taken off when it came.
+            // Set by a workflow's own gateway, or one with a certificate for stage calls; a client's own header was removed on arrival.
             stage_identity: identity.as_ref(),
             revision,
             plan_use: PlanUse::Used,

@@ -1,22 +1,21 @@
-//! W3C Trace Context (<https://www.w3.org/TR/trace-context/>): a trace that a client began is continued with a span of this gateway, any
-//! other call begins one.
+//! W3C Trace Context (<https://www.w3.org/TR/trace-context/>): continues the client's trace with a span of this gateway, or begins a new trace.
 //!
-//! A trace begun here is marked as sampled if its spans are exported ([`crate::traces`]); functions that trace decide for themselves.
+//! A trace begun here is marked as sampled if its spans are exported ([`crate::traces`]); functions that do their own tracing decide for
+//! themselves.
 
 use bytes::Bytes;
 
-/// The length of a version 00 `traceparent`.
+/// The length of a version 00 `traceparent`, in bytes.
 const LENGTH: usize = 55;
 
-/// The `traceparent` for the function, and whether it continues the client's: only then its `tracestate` is passed on
-/// (section 3.3.1).
+/// The trace context of a request. The client's `tracestate` is only passed on if its trace is continued (section 3.3.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// The header's value.
+    /// The `traceparent` for the function.
     pub parent: Bytes,
     /// Whether it continues the client's trace.
     pub continued: bool,
-    /// The client's span, if it does: 16 hexadecimal digits.
+    /// The client's span, if its trace is continued: 16 hexadecimal digits.
     pub caller: Option<[u8; 16]>,
 }
 
@@ -39,24 +38,24 @@ impl Trace {
         is_sampled(&self.parent)
     }
 
-    /// The same trace, marked as one whose spans are recorded.
+    /// The same trace, marked as sampled.
     #[must_use]
     pub fn sampled(mut self) -> Self {
         let mut parent = [0; LENGTH];
         parent.copy_from_slice(&self.parent);
-        // A trace that begins here has no other flag.
+        // A trace that begins here has no other flag set.
         parent[LENGTH - 1] = b'1';
         self.parent = Bytes::copy_from_slice(&parent);
         self
     }
 
-    /// A span below this one. `span` is random.
+    /// The trace with a new span below this one. `span` is random.
     #[must_use]
     pub fn child(&self, span: u64) -> Self {
         Self::of(Some(&self.parent), 0, span)
     }
 
-    /// Continues the trace of `header`, or begins one if there is none or it is not valid. `trace` and `span` are random.
+    /// Continues the trace of `header`, or begins one if it is missing or invalid. `trace` and `span` are random.
     #[must_use]
     pub fn of(header: Option<&[u8]>, trace: u128, span: u64) -> Self {
         let mut parent = [0; LENGTH];
@@ -64,7 +63,7 @@ impl Trace {
         match known {
             Some(header) => {
                 parent[..36].copy_from_slice(&header[..36]);
-                // A version above 00 may carry flags that mean something else; only "sampled" is known (section 4.3).
+                // In versions above 00 other flags may have another meaning; only "sampled" is known (section 4.3).
                 let flags = if is_sampled(header) { b"-01" } else { b"-00" };
                 parent[52..].copy_from_slice(flags);
                 if header.starts_with(b"00-") {
@@ -72,7 +71,7 @@ impl Trace {
                 }
             }
             None => {
-                // An id of zeros means none (section 3.2.2.3), so one bit is always set.
+                // An id of all zeros is invalid (section 3.2.2.3), so one bit is always set.
                 write_hex(&(trace | 1).to_be_bytes(), &mut parent[3..35]);
                 parent[35] = b'-';
                 parent[52..].copy_from_slice(b"-00");
@@ -88,7 +87,7 @@ impl Trace {
     }
 }
 
-/// Writes `bytes` as lower-case hexadecimal digits into `out`, which has twice their length.
+/// Writes `bytes` as lower-case hexadecimal digits into `out`, which must have twice their length.
 pub fn write_hex(bytes: &[u8], out: &mut [u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for (byte, pair) in bytes.iter().zip(out.chunks_exact_mut(2)) {
@@ -105,7 +104,7 @@ const fn hex_digit(byte: u8) -> Option<u8> {
     }
 }
 
-/// Whether the last digit of a valid header's flags says so.
+/// Whether the flags of a valid header have the "sampled" bit set.
 fn is_sampled(header: &[u8]) -> bool {
     hex_digit(header[LENGTH - 1]).is_some_and(|flags| flags & 1 == 1)
 }

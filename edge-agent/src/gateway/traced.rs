@@ -1,4 +1,4 @@
-//! Spans of calls that no function of this node answers. All others are handed over with their record.
+//! Exports spans of calls that are not answered by a function of this node. All other calls are exported with their usage record.
 
 use std::time::Instant;
 
@@ -18,12 +18,12 @@ use crate::traces::{Answered, Traced};
 const SERVED_BY: HeaderName = HeaderName::from_static(header::SERVED_BY);
 
 impl Gateway {
-    /// What exports a call, if its trace is exported.
+    /// The exporter for a call, if its trace is sampled.
     pub(crate) fn traced(&self, trace: &Trace) -> Option<Box<Traced>> {
         self.traces.as_ref()?.of(trace)
     }
 
-    /// The gateway answers a call that came to no function.
+    /// Exports a call that the gateway refused before it reached a function.
     pub(super) fn trace_refused(
         &self,
         head: &RequestHead,
@@ -43,7 +43,7 @@ impl Gateway {
         traced.hand_over(What::Answered(Box::new(call)));
     }
 
-    /// Another gateway has begun to answer a call that came here.
+    /// Exports a call that another gateway has begun to answer.
     pub(super) fn trace_elsewhere(
         &self,
         incoming: &Incoming<'_>,
@@ -64,7 +64,7 @@ impl Gateway {
         traced.hand_over(What::Answered(Box::new(call)));
     }
 
-    /// What is known of every call.
+    /// The fields that are known for every such call.
     fn answered(
         &self,
         head: &RequestHead,

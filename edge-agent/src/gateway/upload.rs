@@ -1,7 +1,7 @@
-//! Bodies of requests, from actix to a guest, while its answer may already be on its way.
+//! Uploads request bodies from actix to a guest, while its answer may already be on its way.
 //!
-//! A request body that is small, or here already, is handed over whole. Any other is pumped piece by piece on the connection's own
-//! thread, because actix bodies cannot leave it: first while the answer's head is awaited, then while the answer's body is sent.
+//! A request body that is small, or has already arrived, is handed over as a whole. Any other is pumped piece by piece on the connection's own
+//! thread, because actix bodies are not `Send`: first while the answer's head is awaited, then while the answer's body is sent.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -22,17 +22,17 @@ use tracing::debug;
 
 use super::problem::ProblemResponse;
 
-/// Pieces of a request body that wait between client and guest.
+/// The capacity of the queue between client and guest, in pieces.
 const PIECES: usize = 4;
 
-/// Moves the rest of a request body into the guest; fails when there is more of it than the app accepts.
+/// Moves the rest of a request body into the guest; fails if it exceeds the app's limit.
 pub(super) type Pump = Pin<Box<dyn Future<Output = Result<(), CallError>>>>;
 
-/// Hands a request body over: `length` is what the client announced, up to `inline` bytes are read whole first, and more than
-/// `limit` is refused.
+/// Hands a request body over. `length` is what the client announced; an announced body of up to `inline` bytes is read completely first, and more
+/// than `limit` bytes are refused.
 ///
 /// # Errors
-/// When the body is too large, or the client breaks it off.
+/// When the body is too large, or the client aborts it.
 pub(super) async fn upload(
     mut payload: Payload,
     length: Option<u64>,
@@ -47,10 +47,10 @@ pub(super) async fn upload(
     Ok((body, Some(Box::pin(pump(payload, first, sender, limit)))))
 }
 
-/// All of a request body, `limit` bytes at most.
+/// Reads a whole request body of at most `limit` bytes.
 ///
 /// # Errors
-/// When the body is larger, or the client breaks it off.
+/// When the body is larger, or the client aborts it.
 pub(crate) async fn all(
     mut payload: Payload,
     length: Option<u64>,
@@ -66,18 +66,18 @@ pub(crate) async fn all(
     Ok(whole)
 }
 
-/// A request body, as far as it was read.
+/// The result of reading a request body up to a limit.
 pub(super) enum UpTo {
-    /// All of it.
+    /// The whole body.
     Whole(Bytes),
-    /// There is more than was to be read: all of it again.
+    /// The body is larger; this payload yields all of it again.
     Larger(Payload),
 }
 
-/// All of a request body, if it is `limit` bytes at most.
+/// Reads a whole request body if it has at most `limit` bytes.
 ///
 /// # Errors
-/// When the client breaks it off.
+/// When the client aborts it.
 pub(super) async fn up_to(mut payload: Payload, limit: u64) -> Result<UpTo, ProblemResponse> {
     let mut read = BytesMut::new();
     while let Some(piece) = payload.next().await {
@@ -93,14 +93,14 @@ pub(super) async fn up_to(mut payload: Payload, limit: u64) -> Result<UpTo, Prob
 
 /// A request body for an instance.
 pub(super) enum Outgoing {
-    /// All of it is here, so that it can be sent again.
+    /// The whole body, so that it can be sent again.
     Whole(Bytes),
-    /// It is sent as it comes, once.
+    /// A stream, which can be sent only once.
     Stream(Option<fdn_instances::Body>),
 }
 
 impl Outgoing {
-    /// The body for one attempt; nothing if it has been sent and is not here any more.
+    /// The body for one attempt; `None` if it was a stream that is already used.
     pub(super) fn take(&mut self) -> Option<fdn_instances::Body> {
         match self {
             Self::Whole(bytes) => Some(fdn_instances::full_body(bytes.clone())),
@@ -109,10 +109,10 @@ impl Outgoing {
     }
 }
 
-/// As [`upload`], for an instance: up to `kept` bytes are read whole first.
+/// Like [`upload`], for an instance: an announced body of up to `kept` bytes is read completely first.
 ///
 /// # Errors
-/// When the body is too large, or the client breaks it off.
+/// When the body is too large, or the client aborts it.
 pub(super) async fn upload_to_instance(
     mut payload: Payload,
     length: Option<u64>,
@@ -130,7 +130,7 @@ pub(super) async fn upload_to_instance(
     Ok((Outgoing::Stream(Some(body)), Some(Box::pin(pump))))
 }
 
-/// The beginning of a body, or all of it where it is here or small; and whether that is all.
+/// Reads the beginning of a body, or all of it if it is small or has already arrived; returns whether the body ended.
 async fn begin(
     payload: &mut Payload,
     length: Option<u64>,
@@ -147,11 +147,11 @@ async fn begin(
     read_ahead(payload, wait, whole, limit).await
 }
 
-/// The other end of a body that is pumped.
+/// The receiving end of a pumped body.
 trait Sink {
-    /// Takes one piece; `false` if nobody reads any more.
+    /// Sends one piece; `false` if the receiver is gone.
     async fn push(&mut self, piece: Bytes) -> bool;
-    /// Ends the body as broken.
+    /// Ends the body with an error.
     async fn break_off(self, reason: &str);
 }
 
@@ -171,7 +171,7 @@ impl Sink for mpsc::Sender<Result<Bytes, BoxError>> {
     }
 
     async fn break_off(self, reason: &str) {
-        // Nobody reads any more: then nobody need be told.
+        // If the receiver is gone, nobody has to be told.
         drop(self.send(Err(reason.into())).await);
     }
 }
@@ -191,14 +191,14 @@ async fn pump<S: Sink>(
             Ok(piece) if piece.is_empty() => {}
             Ok(piece) => {
                 let Some(rest) = left.checked_sub(piece.len() as u64) else {
-                    // Counted here, before the guest, so that an answer that has begun is cut and not taken for a whole one.
+                    // Counted before the guest sees it, so that an answer that has begun is cut off rather than taken for complete.
                     sender.break_off("the request body is too large").await;
                     let limit = ByteSize::from_bytes(limit);
                     return Err(CallError::RequestTooLarge { limit });
                 };
                 left = rest;
                 if !sender.push(piece).await {
-                    // The guest reads no more; actix deals with what the client still sends.
+                    // The guest reads no more; actix handles what the client still sends.
                     return Ok(());
                 }
             }
@@ -211,7 +211,7 @@ async fn pump<S: Sink>(
     Ok(())
 }
 
-/// Goes on with an upload.
+/// Continues an upload.
 ///
 /// # Errors
 /// When the request body is too large.
@@ -225,7 +225,7 @@ pub(super) fn poll_pump(pump: &mut Option<Pump>, cx: &mut Context<'_>) -> Result
     Ok(())
 }
 
-/// Reads what is here, or all of it if `wait`; says whether the body has ended.
+/// Reads what has already arrived, or the whole body if `wait`; returns whether the body has ended.
 async fn read_ahead(
     payload: &mut Payload,
     wait: bool,
@@ -252,7 +252,7 @@ async fn read_ahead(
                 if size > limit {
                     return Err(ProblemResponse::of_call(ErrorCode::BodyTooLarge));
                 }
-                // Nearly always there is one piece, which is then handed on without a copy.
+                // Nearly always there is just one piece, which is then passed on without a copy.
                 match &first {
                     None => first = Some(piece),
                     Some(_) => rest.extend_from_slice(&piece),

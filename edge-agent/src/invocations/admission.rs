@@ -1,9 +1,9 @@
-//! Calls of WebAssembly functions: let in at once while there is room, by the order of the [`AdmissionQueue`] once the node is full; and
-//! those that are held because their app is being made ready.
+//! Admission of calls of WebAssembly functions: at once while there is room, in the order of the [`AdmissionQueue`] once the node is full; and of
+//! calls that are held because their app is being made ready.
 //!
-//! A call that finds nobody waiting, a place and memory takes both with one compare-and-swap on the [`Ledger`]. Otherwise it
-//! waits, bounded in number and time; each release while somebody waits lets in who goes first. Whoever finds the queue full, or
-//! waits too long, is told to come again later.
+//! A call that finds the queue empty, a free place and enough memory takes both with one compare-and-swap on the [`Ledger`]. Otherwise it waits,
+//! with limits on number and time; each release while calls wait admits the next one. A call that finds the queue full, or waits too long, is
+//! refused and may be retried later.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::metrics::{AppMetrics, CountGuard, Metrics};
 use crate::settings::{AdmissionSettings, QueueSettings};
 
-/// A bounded counter of places.
+/// A counter of places with a limit.
 #[derive(Debug)]
 struct Places {
     taken: AtomicU32,
@@ -47,7 +47,7 @@ impl Places {
     }
 }
 
-/// One of the calls that are held for an app.
+/// The place of a call that is held until its app is ready.
 #[derive(Debug)]
 pub struct Held<'a>(&'a Places);
 
@@ -58,18 +58,18 @@ impl Drop for Held<'_> {
     }
 }
 
-/// A call that runs, until this is dropped.
+/// Counts a call as running until this is dropped.
 #[derive(Debug)]
 pub struct Slot {
     _place: Option<Place>,
-    /// Given back after the place, so that no app and no tenant ever holds more than its share.
+    /// Released after the place, so that no app and no tenant ever holds more than its share.
     _share: Option<Shared>,
     _app: CountGuard,
     gauge: IntGauge,
 }
 
 impl Slot {
-    /// A call that needs no place of this node's admission queue.
+    /// A slot for a call that needs no place of this node's admission queue.
     #[must_use]
     pub fn elsewhere(app: &Arc<AppMetrics>, gauge: &IntGauge) -> Self {
         Self::new((None, None), app, gauge)
@@ -96,20 +96,20 @@ impl Drop for Slot {
     }
 }
 
-/// Why a call was not let in.
+/// Why a call was not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// As many calls wait on this node as may.
+    /// The node's queue is full.
     Full,
-    /// As many calls of this function wait as may.
+    /// The function's queue is full.
     FunctionFull,
-    /// The app holds all of its share of the node's places, and none came free in time.
+    /// The app holds its whole share of the node's places, and none became free in time.
     AppFull,
-    /// The app's tenant holds all of its share of the node's places, and none came free in time.
+    /// The app's tenant holds its whole share of the node's places, and none became free in time.
     TenantFull,
-    /// It waited for as long as it may.
+    /// The call has waited for the longest permitted time.
     Late,
-    /// The function needs more than the node has.
+    /// The function needs more memory than the node has.
     TooLarge,
 }
 
@@ -130,7 +130,7 @@ pub struct FunctionQueue {
     known: OnceLock<Known>,
 }
 
-/// Where a function stands in the queue; made when one of its calls first waits.
+/// The function's registration in the queue; created when one of its calls first has to wait.
 #[derive(Debug)]
 struct Known {
     function: FunctionIndex,
@@ -138,7 +138,7 @@ struct Known {
 }
 
 impl FunctionQueue {
-    /// Of a function whose sandbox takes this much memory.
+    /// The queue of a function whose sandbox takes this much memory.
     #[must_use]
     pub const fn new(memory: MebiBytes) -> Self {
         Self {
@@ -153,36 +153,36 @@ impl Drop for FunctionQueue {
         if let Some(known) = self.known.get()
             && let Some(queue) = known.queue.upgrade()
         {
-            // Nobody waits any more: whoever does holds the function queue.
+            // No call waits any more: a waiting call holds a reference to the function queue.
             let retired = queue.lock().admission_queue.retire(known.function);
             debug_assert!(retired.is_ok(), "{retired:?}");
         }
     }
 }
 
-/// What is known of a function when one of its calls has to wait.
+/// What is expected of a call of a function when it has to wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
-    /// How long a call takes.
+    /// The execution time of a call.
     pub execution: Millis,
-    /// How long a sandbox takes to be made.
+    /// The time to create a sandbox.
     pub start: Millis,
-    /// Whether one is kept for reuse.
+    /// Whether an idle sandbox is kept for reuse.
     pub warm: bool,
 }
 
-/// Those who wait.
+/// The calls that wait for admission.
 #[derive(Debug)]
 struct Queue {
     ledger: Arc<Ledger>,
     line: Mutex<Line>,
     began: Instant,
     waiting: IntGauge,
-    /// What those who wait are expected to take, in microseconds.
+    /// The expected total work of the waiting calls, in microseconds.
     work: AtomicU64,
-    /// When one of them was let in last, or the first of them came: in microseconds since it began.
+    /// When a call was last admitted from the queue, or the first one joined it, in microseconds since `began`.
     moved: AtomicU64,
-    /// Told when the memory that calls lack changes.
+    /// Notified when the memory that waiting calls lack changes.
     wants: OnceLock<Arc<tokio::sync::Notify>>,
 }
 
@@ -202,19 +202,19 @@ impl Queue {
         Millis::from(self.began.elapsed())
     }
 
-    /// Notes that the queue moves.
+    /// Records that the queue makes progress.
     fn moves(&self, now: Millis) {
         self.moved.store(micros(now), Ordering::Relaxed);
     }
 
-    /// Lets in whoever goes first, while there is room.
+    /// Admits waiting calls in the queue's order while there is room.
     fn dispatch(&self) {
         let mut gone = Vec::new();
         let mut line = self.lock();
         let now = self.now();
         let mut lacks = MebiBytes(0);
         while let Some(candidate) = line.admission_queue.next(now) {
-            // Profiles of calls in sandboxes count their memory itself.
+            // The weight in a profile of a sandbox's function is its memory, in MiB.
             let memory = MebiBytes(line.admission_queue.profile(candidate).memory().get());
             let Some(permit) = self.ledger.enter_from_queue(memory) else {
                 if self.ledger.has_place() {
@@ -241,7 +241,7 @@ impl Queue {
         {
             wants.notify_one();
         }
-        // Not under the lock: giving back what nobody took rings the bell again.
+        // Not under the lock: releasing permits that nobody took runs `dispatch` again.
         drop(gone);
     }
 
@@ -259,12 +259,12 @@ fn micros(time: Millis) -> u64 {
     (time.get() * 1e3) as u64
 }
 
-/// A call in the queue; gives up when dropped.
+/// A waiting call; leaves the queue when dropped.
 struct Waiting<'a> {
     queue: &'a Queue,
     id: u64,
     ticket: Ticket,
-    /// What it is expected to take, in microseconds.
+    /// Its expected work, in microseconds.
     work: u64,
 }
 
@@ -275,10 +275,10 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Makes room by dropping what is kept for convenience; says how much was dropped.
+/// Frees memory by dropping idle sandboxes; returns how many were dropped.
 type Reclaim = Box<dyn Fn() -> usize + Send + Sync>;
 
-/// Admission to the node.
+/// Controls which calls may run on the node.
 pub struct Admission {
     ledger: Arc<Ledger>,
     queue: Arc<Queue>,
@@ -287,7 +287,7 @@ pub struct Admission {
     wait: Duration,
     held: Places,
     hold: Duration,
-    /// Calls that run.
+    /// The gauge of running calls.
     pub busy: IntGauge,
 }
 
@@ -300,7 +300,7 @@ impl std::fmt::Debug for Admission {
 }
 
 impl Admission {
-    /// Admission within the settings. `reclaim` drops idle sandboxes when memory is short.
+    /// Admission with these settings. `reclaim` drops idle sandboxes when memory is short.
     ///
     /// # Errors
     /// When a setting cannot be used.
@@ -349,21 +349,21 @@ impl Admission {
         })
     }
 
-    /// What the node has.
+    /// The ledger of the node's resources.
     #[must_use]
     pub const fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }
 
-    /// Says who is told when the memory that waiting calls lack changes.
+    /// Sets the notification for changes of the memory that waiting calls lack.
     pub(crate) fn tell_wants(&self, wants: Arc<tokio::sync::Notify>) {
         drop(self.queue.wants.set(wants));
     }
 
-    /// Lets a call in at once, or after a wait.
+    /// Admits a call, at once or after a wait.
     ///
     /// # Errors
-    /// When too many wait already, or for too long.
+    /// When too many calls wait already, or this one waits for too long.
     pub async fn enter(
         &self,
         function_queue: &FunctionQueue,
@@ -389,7 +389,7 @@ impl Admission {
         if function_queue.memory > self.ledger.capacity().memory_mib {
             return Err(Refused::TooLarge);
         }
-        // Idle sandboxes are a convenience; a call that waits for memory is not.
+        // Idle sandboxes are only an optimization, so they are dropped when a call lacks memory.
         if self.ledger.has_place()
             && (self.reclaim)() > 0
             && let Some(permit) = self.ledger.enter(function_queue.memory)
@@ -398,7 +398,7 @@ impl Admission {
         }
         let _waits = app.waiting();
         let (waiting, mut entered) = self.join(function_queue, expected)?;
-        // A release between the first look and the closing of the ledger rang no bell.
+        // A release before the ledger was closed did not run `dispatch`.
         self.queue.dispatch();
         let outcome = timeout(self.wait, &mut entered).await;
         let permit = match outcome {
@@ -406,7 +406,7 @@ impl Admission {
             Ok(Err(_)) | Err(_) => None,
         };
         drop(waiting);
-        // It may have been let in while it gave up.
+        // The call may have been admitted just as it timed out.
         permit
             .or_else(|| entered.try_recv().ok())
             .ok_or(Refused::Late)
@@ -425,7 +425,7 @@ impl Admission {
             None => {
                 let function = line.admission_queue.register(profile)?;
                 let queue = Arc::downgrade(&self.queue);
-                // Under the lock of the line, so nobody else has set it.
+                // Set under the queue's lock, so nobody else can have set it.
                 drop(function_queue.known.set(Known { function, queue }));
                 function
             }
@@ -452,15 +452,15 @@ impl Admission {
         Ok((waiting, entered))
     }
 
-    /// Whether a call that comes now waits.
+    /// Whether a call that arrives now has to wait.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.ledger.is_full()
     }
 
-    /// How long a call is expected to wait: until all who wait have had their turn, and one of those that run has ended, which take `running` in the
-    /// mean. Calls go by another order than that of their coming, so it is what they wait in the mean. Where nobody has been let in for longer than that, those that run
-    /// take longer than is known of them, and it is that long at least.
+    /// The expected waiting time of a new call: the work of all waiting calls plus `running`, the mean expected time of the running calls,
+    /// divided by the number of places. Calls are not served in order of arrival, so this is a mean. If nobody has been admitted for longer than
+    /// that, running calls take longer than expected, and the wait is at least that long.
     #[must_use]
     pub fn expected_wait(&self, running: impl FnOnce() -> Millis) -> Millis {
         if !self.is_full() {
@@ -475,13 +475,13 @@ impl Admission {
         }
     }
 
-    /// A place among the calls held for an app that is being made ready, if there is one.
+    /// Takes a place among the calls held for an app that is being made ready, if one is free.
     #[must_use]
     pub fn hold(&self) -> Option<Held<'_>> {
         self.held.take()
     }
 
-    /// How long a call is held.
+    /// The longest time that a call is held.
     #[must_use]
     pub const fn hold_time(&self) -> Duration {
         self.hold

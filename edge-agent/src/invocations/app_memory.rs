@@ -1,16 +1,16 @@
-//! What the instances of each app and each tenant hold of this node's memory, whoever ordered them: a node's word on their shares.
+//! The memory of this node that the instances of each app and each tenant hold, whichever gateway ordered them; enforces their shares.
 //!
-//! The [`Pool`](super::pool) of a gateway keeps to the shares with what it orders, here and elsewhere; a node may have orders of several
-//! gateways. One that would pass a share is refused, and another node is asked.
+//! The [`Pool`](super::pool) of a gateway keeps its own orders within the shares, on all nodes; but a node may get orders from several gateways.
+//! An order that would exceed a share is refused, and another node is asked.
 //!
-//! The rule is the pool's ([`most_of`]), but that a node knows of no instance whether it is idle: what other tenants leave is what none of
-//! theirs holds. A tenant with nobody beside it, of whom a function is deployed here, has no bound. An app of which nobody said whose it is
-//! counts as its tenant's only one.
+//! The rule is the pool's ([`most_of`]), except that a node does not know which instances are idle: what is left by other tenants is everything
+//! that their instances do not hold. A tenant has no limit while no function of another tenant is deployed here. An app whose tenant is unknown
+//! counts as the only app of its tenant.
 //!
-//! What a node orders of itself without a cluster only waits for its app's share here, which those on their way out give back: its pool has
-//! decided on the tenant's, in an order that starts need not keep to.
+//! An order that the node gives itself without a cluster only waits for its app's share here, until instances that are being stopped release it:
+//! the pool has already decided on the tenant's share, in an order that starts need not follow.
 //!
-//! **Invariant.** Beyond its share an app has at most one instance here, or those that were found running.
+//! **Invariant.** Beyond its share an app has at most one instance here, or instances that were found running.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,28 +20,28 @@ use fdn_core::{AppName, MebiBytes, TenantTag};
 use fdn_scheduling::invocation::{most_of, part_of};
 use tokio::sync::Notify;
 
-/// The memory that apps hold.
+/// The memory held by each app.
 #[derive(Debug)]
 pub(super) struct AppMemory {
     memory: MebiBytes,
-    /// What one app may hold; nothing where that is all of it.
+    /// The limit of one app; `None` if it may hold all of the memory.
     share: Option<MebiBytes>,
-    /// What a tenant may hold of what others leave; nothing where that is all of it.
+    /// The share that one tenant may hold of what others leave; `None` if it may hold all of it.
     tenant_share: Option<Percent>,
     apps: Mutex<BTreeMap<AppName, App>>,
     freed: Notify,
 }
 
-/// What is known of an app: for as long as it holds something, or a function of it is registered.
+/// What is known of an app: kept while it holds memory, or a function of it is registered.
 #[derive(Debug, Default)]
 struct App {
     held: MebiBytes,
-    /// Functions of it that are registered.
+    /// The number of registered functions.
     functions: usize,
     tenant: Option<TenantTag>,
 }
 
-/// What one instance holds of its app's and its tenant's share, until this is dropped.
+/// The part of its app's and its tenant's share that one instance holds, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct AppPart {
     all: Arc<AppMemory>,
@@ -49,24 +49,24 @@ pub(crate) struct AppPart {
     memory: MebiBytes,
 }
 
-/// A function of an app is registered, until this is dropped.
+/// Keeps a function of an app registered until this is dropped.
 #[derive(Debug)]
 pub(super) struct Registered {
     all: Arc<AppMemory>,
     app: AppName,
 }
 
-/// What the apps of one tenant hold, and those of all others.
+/// The memory held by the apps of one tenant, and by all other apps.
 #[derive(Debug, Default)]
 struct Held {
     own: MebiBytes,
     others: MebiBytes,
-    /// A function of another tenant is registered.
+    /// Whether a function of another tenant is registered.
     is_beside_others: bool,
 }
 
 impl AppMemory {
-    /// On a node with so much memory; nothing where one app, and one tenant, may hold all of it.
+    /// The accounts of a node with this much memory; `None` if one app, and one tenant, may hold all of it.
     pub(super) fn new(memory: MebiBytes, app: Percent, tenant: Percent) -> Option<Arc<Self>> {
         let share = MebiBytes(part_of(memory.get(), app));
         ((app, tenant) != (Percent::WHOLE, Percent::WHOLE)).then(|| {
@@ -84,7 +84,7 @@ impl AppMemory {
         self.apps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A function of an app is registered from now on.
+    /// Registers a function of an app.
     pub(super) fn register(self: &Arc<Self>, app: &AppName) -> Registered {
         self.lock().entry(app.clone()).or_default().functions += 1;
         Registered {
@@ -93,14 +93,14 @@ impl AppMemory {
         }
     }
 
-    /// Says whose an app is.
+    /// Sets the tenant of an app.
     pub(super) fn belong(&self, app: &AppName, tenant: TenantTag) {
         if let Some(app) = self.lock().get_mut(app) {
             app.tenant = Some(tenant);
         }
     }
 
-    /// Whether one more instance of an app stays within the app's share.
+    /// Checks that one more instance of an app stays within the app's share.
     fn fits_app(
         &self,
         all: &BTreeMap<AppName, App>,
@@ -119,7 +119,7 @@ impl AppMemory {
         ))
     }
 
-    /// Whether one more instance of an app stays within its tenant's share.
+    /// Checks that one more instance of an app stays within its tenant's share.
     fn fits_tenant(
         &self,
         all: &BTreeMap<AppName, App>,
@@ -142,15 +142,15 @@ impl AppMemory {
         ))
     }
 
-    /// Counts an instance that is there, whatever its app and its tenant hold.
+    /// Counts an instance that runs already, whatever its app and its tenant hold.
     pub(super) fn found(self: &Arc<Self>, app: &AppName, memory: MebiBytes) -> AppPart {
         self.add(&mut self.lock(), app, memory)
     }
 
-    /// Counts one more, if it stays within the shares of its app and its tenant.
+    /// Counts one more instance, if it stays within the shares of its app and its tenant.
     ///
     /// # Errors
-    /// With what is short, in words.
+    /// With a text that says what is short.
     pub(super) fn hold(
         self: &Arc<Self>,
         app: &AppName,
@@ -177,7 +177,8 @@ impl AppMemory {
         }
     }
 
-    /// Counts one more, on which the pool has decided, and waits for those of its app that are on their way out. To be bounded by the caller.
+    /// Counts one more instance, on which the pool has decided, after waiting until stopping instances of its app have released their memory. The
+    /// caller must bound the wait.
     pub(super) async fn hold_when_free(
         self: &Arc<Self>,
         app: &AppName,
@@ -186,7 +187,7 @@ impl AppMemory {
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
-            // Registered before the look, so that a release in between is not missed.
+            // Registered before the check, so that a release in between is not missed.
             freed.as_mut().enable();
             if let Some(part) = self.hold_of_app(app, memory) {
                 return part;
@@ -201,7 +202,7 @@ impl AppMemory {
         fits.then(|| self.add(&mut all, app, memory))
     }
 
-    /// Changes what is known of an app, and forgets it with the last of that.
+    /// Changes the record of an app, and removes it once nothing is left in it.
     fn change(&self, app: &AppName, change: impl FnOnce(&mut App)) {
         let mut all = self.lock();
         if let Some(known) = all.get_mut(app) {
@@ -213,7 +214,7 @@ impl AppMemory {
     }
 }
 
-/// What the apps of the tenant of this app hold, and those of others.
+/// The memory held by the apps of this app's tenant, and by the apps of others.
 fn held(all: &BTreeMap<AppName, App>, app: &AppName) -> Held {
     let tenant = all.get(app).and_then(|app| app.tenant);
     let mut held = Held::default();
@@ -265,7 +266,7 @@ mod tests {
         TenantId::from_uuid(Uuid::from_u128(number)).tag()
     }
 
-    /// A node of 100 MiB on which these apps are deployed, each of the tenant of this number.
+    /// A node of 100 MiB on which these apps are deployed, each with the number of its tenant.
     fn node(
         (app_share, tenant_share): (u8, u8),
         apps: &[(&AppName, u128)],
@@ -319,11 +320,11 @@ mod tests {
         drop(first);
         let again = hold(&one, 61).expect("81 of the 90 that are left");
         assert!(hold(&two, 1).is_err());
-        // Who holds nothing may have one, however large.
+        // An app that holds nothing may have one instance, however large.
         drop((second, again));
         let large = hold(&one, 100).expect("its first");
         drop((large, others));
-        // The other tenant's last function is gone: nobody is there for whom something would be left.
+        // The last function of the other tenant is gone, so nothing has to be left for anyone.
         drop(registered.pop());
         let whole = (
             hold(&one, 70).expect("alone"),
@@ -343,7 +344,7 @@ mod tests {
             all.hold(&two, MebiBytes(25)).expect("half of 50"),
         );
         assert!(all.hold(&one, MebiBytes(1)).is_err());
-        // What is said of one that is not known is not kept.
+        // The tenant of an unknown app is not stored.
         all.belong(&app("three"), tenant(1));
         assert_eq!(all.lock().len(), 2);
         all.belong(&one, tenant(1));
@@ -364,7 +365,7 @@ mod tests {
     }
 
     proptest! {
-        /// Instances of six apps of three tenants come and go in any order: one is let in exactly if its app and its tenant stay within their
+        /// Instances of six apps of three tenants start and end in any order: one is admitted exactly if its app and its tenant stay within their
         /// shares, or hold nothing yet.
         #[test]
         fn a_tenant_holds_its_share_of_what_others_leave(
@@ -387,7 +388,7 @@ mod tests {
                 let (own, of_tenant) = (held(&|at| at == who), held(&|at| at % 3 == who % 3));
                 let left = 100_u64.saturating_sub(held(&|at| at % 3 != who % 3));
                 let may = |held: u64, most: u64| held == 0 || held + memory <= most;
-                // What was taken as a first one may be more than there is: the ledger bounds that.
+                // Instances admitted as the first may add up to more than there is: the ledger bounds that.
                 let fits = (shares.0 == 100 || may(own, u64::from(shares.0)))
                     && may(of_tenant, (left * u64::from(shares.1) / 100).max(left.min(1)));
                 let took = all.hold(&names[who], MebiBytes(memory));

@@ -1,5 +1,5 @@
-//! What runs container images on this node: the Docker engine, or the Kubernetes cluster that it is a part of, with the lines of
-//! containers in the logs of their apps.
+//! The runtime for container images on this node: the Docker engine, or the Kubernetes cluster that the node belongs to. Containers' output goes
+//! to the logs of their apps.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::error::Error;
 use crate::logs::LogHub;
 use crate::settings::Settings;
 
-/// The engine, if this node is to use one.
+/// Connects to the engine, if this node is configured to use one.
 ///
 /// # Errors
-/// When there is none that answers, or the agent lacks a right that it needs.
+/// When the engine does not answer, or the agent lacks a permission that it needs.
 pub async fn engine(
     settings: &Settings,
     hub: &Arc<LogHub>,
     registry: &Registry,
 ) -> Result<Option<Arc<dyn Runtime>>, Error> {
-    // The settings allow one of them at most.
+    // The settings allow at most one of the two.
     if !settings.docker.enabled && !settings.kubernetes.enabled {
         return Ok(None);
     }
@@ -38,7 +38,7 @@ pub async fn engine(
     });
     if settings.kubernetes.enabled {
         let options = settings.kubernetes.options(&settings.node, sink, metrics);
-        // Boxed: its future is large, and most nodes have none.
+        // Boxed: its future is large, and most nodes do not use it.
         let runtime = Box::pin(KubernetesRuntime::connect(owner, options)).await?;
         return Ok(Some(Arc::new(runtime)));
     }
@@ -52,7 +52,7 @@ pub async fn engine(
     Ok(Some(Arc::new(runtime)))
 }
 
-/// Hands each line to the log of its app.
+/// Passes each line of output to the log of its app.
 struct ToApps {
     hub: Arc<LogHub>,
     node: fdn_core::NodeId,
@@ -60,7 +60,7 @@ struct ToApps {
 
 impl LogSink for ToApps {
     fn line(&self, instance: &Description, line: &LogLine) {
-        // An app that is gone has no log any more.
+        // The log of a deleted app no longer exists.
         let Some(log) = self.hub.get(&instance.app) else {
             return;
         };
@@ -71,7 +71,7 @@ impl LogSink for ToApps {
             version: instance.version,
             node: self.node.clone(),
             instance: instance.id,
-            // A container serves several calls at once: its lines belong to none of them alone.
+            // A container serves several calls at once: its lines cannot be attributed to one of them.
             request: String::new(),
             stage: None,
             stream: line.stream,

@@ -1,8 +1,8 @@
-//! The shell around the [`Pool`]: hands calls to instances, starts and stops them, notices when they end.
+//! The shell around the [`Pool`]: assigns calls to instances, starts and stops instances, and notices when they end.
 //!
-//! The pool is behind one lock that is held for a decision and never across an await. A call that finds a warm instance takes the lock
-//! twice: when it comes and when it has ended. Starts and stops run as tasks of the agent's own runtime, not of the gateway thread
-//! that happened to ask for them.
+//! The pool is behind one lock, which is held for a decision and never across an await. A call that finds a warm instance takes the lock twice:
+//! when it arrives and when it has ended. Starts and stops run as tasks of the agent's own runtime, not of the gateway thread that happened to
+//! trigger them.
 
 mod clock;
 mod function_queue;
@@ -44,21 +44,21 @@ pub use in_flight::InFlight;
 pub use lend::WeakInstances;
 pub use watch::Degradation;
 
-/// What instances are made of.
+/// The components and settings of [`Instances`].
 pub struct InstancesParts {
-    /// Who starts them.
+    /// Starts the instances.
     pub placer: Arc<dyn Placer>,
-    /// What the node has.
+    /// The ledger of the node's resources.
     pub ledger: Arc<Ledger>,
-    /// The order of calls that wait.
+    /// The order of waiting calls.
     pub queue: QueueSettings,
     /// How instances are kept, started and stopped.
     pub settings: InstanceSettings,
-    /// How their number follows the load.
+    /// How the number of instances follows the load.
     pub scale: ScaleSettings,
-    /// How much of the memory those of one app may hold together.
+    /// The share of the memory that all instances of one app may hold.
     pub app_share: Percent,
-    /// How much those of all apps of one tenant may, of what other tenants leave.
+    /// The share that all instances of one tenant may hold, of what other tenants leave.
     pub tenant_share: Percent,
     /// Counters.
     pub metrics: InstanceMetrics,
@@ -78,18 +78,18 @@ struct Inner {
     metrics: InstanceMetrics,
     state: Mutex<State>,
     began: Instant,
-    /// Instances run on, whatever happens here: the agent stops.
+    /// The agent is stopping: instances keep running although their queues are dropped.
     detached: AtomicBool,
-    /// Rung when the next tick is sooner than it was, or the node's memory has changed.
+    /// Notified when the next tick has become earlier, or the node's free memory has changed.
     wake: Arc<Notify>,
     tasks: Handle,
 }
 
 struct State {
     pool: Pool,
-    /// Who waits for which call.
+    /// The senders that hand waiting calls their place.
     waiters: BTreeMap<CallId, oneshot::Sender<InFlight>>,
-    /// Instances that are there, by the container's slot.
+    /// The running instances, by the container's slot.
     live: Vec<Option<Live>>,
     functions: Vec<Option<Arc<RegisteredFunction>>>,
     due: Option<Millis>,
@@ -101,14 +101,14 @@ struct Live {
     instance: Arc<dyn Instance>,
     hold: Arc<Option<InstanceReservation>>,
     since: Instant,
-    /// It ran for another node before, and is lent to the next one that wants it.
+    /// The instance ran for another node before; it is lent to the next node that wants it.
     lendable: bool,
-    /// How it came to be, for the call that gets it first.
+    /// How the cluster placed it, for the first call that gets it.
     way: Option<Arc<Way>>,
 }
 
 impl Instances {
-    /// Starts without any instance. Must be called on the runtime that outlives the gateway's threads; the task ends when `stop` is
+    /// Starts without any instance. Must be called on the runtime that outlives the gateway's threads; the returned task ends when `stop` is
     /// cancelled.
     ///
     /// # Errors
@@ -160,7 +160,7 @@ impl Instances {
         Ok((Self { inner }, task))
     }
 
-    /// Rung by whoever changes how much memory instances may have.
+    /// The notification for changes of the memory that instances may use.
     #[must_use]
     pub fn memory_bell(&self) -> Arc<Notify> {
         Arc::clone(&self.inner.wake)
@@ -178,28 +178,28 @@ impl Instances {
         &self.inner.metrics
     }
 
-    /// Has an image ready, so that the first start need not fetch it.
+    /// Fetches an image ahead of time, so that the first start need not fetch it.
     ///
     /// # Errors
-    /// When it cannot be had or used.
+    /// When the image cannot be fetched or used.
     pub async fn prepare(&self, image: &Image) -> Result<(), StartError> {
         self.inner.placer.prepare(image).await
     }
 
-    /// Whether there is anything that containers run on, here or in the cluster. Returns once that can be known.
+    /// Whether containers can run here or elsewhere in the cluster. Returns once that is known.
     pub async fn runs_containers(&self) -> bool {
         self.inner.placer.runs_containers().await
     }
 
-    /// What devices lack to ever give what is asked for, here and in the cluster; nothing if some could. Returns once that can be known.
+    /// Why the devices of this node and the cluster can never satisfy the request; `None` if some could. Returns once that is known.
     pub async fn lacks_devices(&self, request: &GpuRequest) -> Option<String> {
         self.inner.placer.lacks_devices(request).await
     }
 
-    /// Makes a function callable. Instances of it that run already are taken in.
+    /// Makes a function callable. Running instances of it are adopted.
     ///
     /// # Errors
-    /// When as many functions are known as may, or its figures cannot be.
+    /// When the limit of functions is reached, or its figures are invalid.
     pub fn register(&self, spec: StartSpec, expected: Millis) -> Result<InstanceQueue, Error> {
         let inner = &self.inner;
         let refused = |error: &dyn std::fmt::Display| Error::Settings(error.to_string());
@@ -247,19 +247,17 @@ impl Instances {
         })
     }
 
-    /// Says whose an app is, whose functions are registered: its instances have a share of the memory together with those of the tenant's
-    /// other apps.
+    /// Sets the tenant of an app with registered functions: its instances share memory with those of the tenant's other apps.
     pub fn belong(&self, app: &AppName, tenant: TenantTag) {
         self.inner.placer.belong(app, tenant);
         self.inner
             .with(|state, now| state.pool.belong(now, app, tenant));
     }
 
-    /// Takes a place in an instance for a call, waiting for one if there is none, until `until` at most. `again` is for a call whose
-    /// instance was lost.
+    /// Acquires a place in an instance for a call, waiting until `until` at most. `again` is for a call whose instance was lost.
     ///
     /// # Errors
-    /// When too many wait, or for too long.
+    /// When too many calls wait, or this one for too long.
     pub async fn acquire(
         &self,
         queue: &InstanceQueue,
@@ -277,21 +275,21 @@ impl Instances {
         Ok(in_flight)
     }
 
-    /// Has an instance there for the next call, starting one if there is none. Gives up after `longest`, and as soon as a start fails; whether
-    /// there is one.
+    /// Ensures that an instance is ready for the next call, starting one if necessary. Returns `false` after `longest`, or as soon as a start
+    /// fails.
     pub async fn warm(&self, queue: &InstanceQueue, longest: Duration) -> bool {
         let degradation = queue.function.degradation.next();
         tokio::pin!(degradation);
         degradation.as_mut().enable();
         let until = Instant::now() + longest;
         tokio::select! {
-            // The place is given back at once, and leaves the instance idle.
+            // The place is released at once, which leaves the instance idle.
             taken = self.take(queue, until, false) => matches!(taken, Ok((Some(_), _))),
             () = degradation => false,
         }
     }
 
-    /// Takes a place, if there is one in time, and says whether it was waited for.
+    /// Acquires a place, if there is one in time; also returns whether the call had to wait.
     async fn take(
         &self,
         queue: &InstanceQueue,
@@ -326,16 +324,16 @@ impl Instances {
             Ok(Err(_)) | Err(_) => None,
         };
         drop(waiting);
-        // It may have been assigned while it gave up.
+        // The place may have been assigned just as the wait ended.
         Ok((in_flight.or_else(|| assigned.try_recv().ok()), true))
     }
 
-    /// Leaves all instances running, for the next start of the agent to find.
+    /// Leaves all instances running, so that the agent's next start finds them.
     pub fn detach(&self) {
         self.inner.detached.store(true, Ordering::Relaxed);
     }
 
-    /// Stops every instance, because nothing would serve them: those that do not outlive the agent.
+    /// Stops all instances, for a runtime whose instances do not outlive the agent.
     pub async fn stop_all(&self) {
         let live: Vec<Live> = {
             let mut state = self.inner.lock();
@@ -350,7 +348,7 @@ impl Instances {
     }
 }
 
-/// A call that waits; gives up when dropped.
+/// A waiting call; leaves the queue when dropped.
 struct Waiting<'a> {
     inner: &'a Arc<Inner>,
     call: CallId,
@@ -376,7 +374,7 @@ impl Inner {
         Millis::from(self.began.elapsed())
     }
 
-    /// Tells the pool something and performs what follows.
+    /// Applies an event to the pool and performs the resulting effects.
     fn with<T>(self: &Arc<Self>, event: impl FnOnce(&mut State, Millis) -> T) -> T {
         let mut unwanted = Vec::new();
         let mut state = self.lock();
@@ -399,7 +397,7 @@ impl Inner {
         if sooner {
             self.wake.notify_one();
         }
-        // Not under the lock: giving up a place takes it.
+        // Not under the lock: releasing a place takes the lock.
         drop(unwanted);
         result
     }
@@ -408,7 +406,7 @@ impl Inner {
         match effect {
             Effect::Assign { call, container } => {
                 let Some(live) = here(state, container) else {
-                    // An instance is open only once it is here.
+                    // An instance is opened only once it is in `live`.
                     warn!(%container, "a call was assigned to an instance that is not here");
                     return;
                 };
@@ -472,7 +470,7 @@ impl Inner {
         });
     }
 
-    /// Stops an instance in the background; what it holds is free once it is gone.
+    /// Stops an instance in the background; its resources are released once it is gone.
     fn stop_later(&self, instance: Arc<dyn Instance>, hold: Arc<Option<InstanceReservation>>) {
         let grace = self.settings.stop_grace.as_duration();
         let wake = Arc::clone(&self.wake);
@@ -484,7 +482,7 @@ impl Inner {
     }
 }
 
-/// An instance that is here.
+/// The running instance of this container.
 fn here(state: &mut State, container: ContainerId) -> Option<&mut Live> {
     let live = state.live.get_mut(container.slot())?.as_mut();
     live.filter(|live| live.container == container)

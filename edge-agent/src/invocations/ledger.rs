@@ -1,12 +1,11 @@
-//! What this node has, and who holds how much of it: the last authority on whether something may start here.
+//! The ledger of this node's resources and who holds them: the final authority on whether something may start here.
 //!
-//! Calls of WebAssembly functions come by hundreds of thousands a second, so what they hold is one word that is changed by
-//! compare-and-swap: places for running calls, memory, and whether somebody waits. While somebody waits the word is *closed*:
-//! a newcomer cannot pass those in the queue, and every release rings a bell.
+//! Calls of WebAssembly functions arrive at rates of hundreds of thousands a second, so what they hold is kept in one word that is changed by
+//! compare-and-swap: places of running calls, memory, and whether calls wait. While calls wait the word is *closed*: a newcomer cannot pass the
+//! queue, and every release invokes a callback.
 //!
-//! **Invariants.** Memory held by calls, by idle sandboxes and by instances is together at most the capacity. Calls that run are
-//! at most the places. CPU is held by instances only, whose runtime enforces it; calls in sandboxes share what there is in
-//! slices of a millisecond.
+//! **Invariants.** The memory held by calls, idle sandboxes and instances together is at most the capacity. Running calls are at most the places.
+//! CPU is held by instances only, whose runtime enforces it; calls in sandboxes share the CPU in time slices of a millisecond.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,35 +18,35 @@ use tokio::sync::futures::Notified;
 use super::app_memory::AppPart;
 use super::slices::Slices;
 
-/// Bits of the word for memory in MiB: up to 4 EiB.
+/// Bits of the word for memory in MiB: enough for 4 EiB.
 const MEMORY_BITS: u32 = 42;
 const MEMORY_MASK: u64 = (1 << MEMORY_BITS) - 1;
-/// One place, above the memory.
+/// One place, in the bits above the memory.
 const PLACE: u64 = 1 << MEMORY_BITS;
 const PLACES_MASK: u64 = (1 << 21) - 1;
-/// Somebody waits.
+/// Set while calls wait.
 const CLOSED: u64 = 1 << 63;
 
 /// The most places a node can have.
 pub const PLACES_MAX: u32 = PLACES_MASK as u32;
 
-/// What is told when something was given back while somebody waited.
+/// Called when something is released while calls wait.
 type Bell = Box<dyn Fn() + Send + Sync>;
 
 /// The ledger of one node.
 pub struct Ledger {
     capacity: Resources,
     places: u64,
-    /// Closed, places, memory.
+    /// The closed flag, places and memory.
     word: AtomicU64,
-    /// Of the memory, what instances hold.
+    /// The part of the memory that instances hold, in MiB.
     instances: AtomicU64,
-    /// CPU that instances hold.
+    /// The CPU that instances hold, in thousandths of a core.
     cpu: AtomicU64,
-    /// Memory that the next waiting call lacks.
+    /// The memory that the next waiting call lacks, in MiB.
     wanted: AtomicU64,
     bell: OnceLock<Bell>,
-    /// Those who wait for CPU or memory for an instance.
+    /// The number of tasks that wait for CPU or memory for an instance.
     watchers: AtomicU64,
     freed: Notify,
 }
@@ -62,7 +61,7 @@ impl std::fmt::Debug for Ledger {
     }
 }
 
-/// A place that a running call holds.
+/// The place of a running call.
 #[derive(Debug)]
 pub struct Place(Arc<Ledger>);
 
@@ -72,7 +71,7 @@ impl Drop for Place {
     }
 }
 
-/// Memory that a sandbox holds, from the call that made it until it is dropped.
+/// The memory of a sandbox, from the call that created it until it is dropped.
 #[derive(Debug)]
 pub struct MemoryReservation {
     ledger: Arc<Ledger>,
@@ -94,39 +93,39 @@ pub struct Permit {
     pub memory: MemoryReservation,
 }
 
-/// CPU, memory and slices of devices that an instance holds until it is gone.
+/// The CPU, memory and device slices of an instance, until it is gone.
 #[derive(Debug)]
 pub struct InstanceReservation {
     ledger: Arc<Ledger>,
     resources: Resources,
     slices: Option<Slices>,
-    /// Of the shares of its app and tenant of the memory.
+    /// The part of its app's and tenant's memory share.
     part: Option<Box<AppPart>>,
-    /// Dropped after all else was given back.
+    /// Dropped after everything else was released.
     guards: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 impl InstanceReservation {
-    /// The instance holds these slices of devices as well.
+    /// Adds slices of devices to what the instance holds.
     #[must_use]
     pub fn with_slices(mut self, slices: Option<Slices>) -> Self {
         self.slices = slices;
         self
     }
 
-    /// The instance holds this of the shares of its app and tenant as well.
+    /// Adds a part of the shares of its app and tenant to what the instance holds.
     #[must_use]
     pub(super) fn with_part(mut self, part: Option<AppPart>) -> Self {
         self.part = part.map(Box::new);
         self
     }
 
-    /// Drops what was to be dropped with it: somebody else accounts for the instance from now on.
+    /// Drops the guards now, because another account is responsible for the instance from here on.
     pub fn drop_guards(&mut self) {
         self.guards.clear();
     }
 
-    /// Has something dropped when all of this has been given back.
+    /// Adds a guard that is dropped when everything else has been released.
     #[must_use]
     pub fn with_guard(mut self, guard: Box<dyn Any + Send + Sync>) -> Self {
         self.guards.push(guard);
@@ -146,7 +145,7 @@ impl Drop for InstanceReservation {
 }
 
 impl Ledger {
-    /// A ledger of a node that has `capacity`, on which at most so many calls run at once.
+    /// The ledger of a node with this capacity, on which at most `places` calls run at once.
     #[must_use]
     pub fn new(capacity: Resources, places: u32) -> Arc<Self> {
         let mut capacity = capacity;
@@ -164,12 +163,12 @@ impl Ledger {
         })
     }
 
-    /// Says who is told of every release while the ledger is closed; once.
+    /// Sets the callback for releases while the ledger is closed; only the first one counts.
     pub(super) fn on_release(&self, bell: Bell) {
         drop(self.bell.set(bell));
     }
 
-    /// What the node has.
+    /// The node's capacity.
     #[must_use]
     pub const fn capacity(&self) -> Resources {
         self.capacity
@@ -181,31 +180,31 @@ impl Ledger {
         self.places as u32
     }
 
-    /// How many run now.
+    /// The number of running calls.
     #[must_use]
     pub fn running(&self) -> u32 {
         places_of(self.word.load(Ordering::Relaxed)) as u32
     }
 
-    /// Memory that is held, by calls, idle sandboxes and instances.
+    /// The memory held by calls, idle sandboxes and instances.
     #[must_use]
     pub fn held(&self) -> MebiBytes {
         MebiBytes(self.word.load(Ordering::Relaxed) & MEMORY_MASK)
     }
 
-    /// Memory that instances hold.
+    /// The memory held by instances.
     #[must_use]
     pub fn held_by_instances(&self) -> MebiBytes {
         MebiBytes(self.instances.load(Ordering::Relaxed))
     }
 
-    /// CPU that instances hold.
+    /// The CPU held by instances.
     #[must_use]
     pub fn cpu_held(&self) -> MilliCpu {
         MilliCpu(self.cpu.load(Ordering::Relaxed))
     }
 
-    /// Memory that instances may hold together: what calls neither hold nor wait for.
+    /// The memory that all instances together may hold: what calls neither hold nor wait for.
     #[must_use]
     pub fn room_for_instances(&self) -> MebiBytes {
         let held = self.held();
@@ -217,19 +216,19 @@ impl Ledger {
             .saturating_sub(wanted)
     }
 
-    /// Memory that the next waiting call lacks, which instances should give up.
+    /// The memory that the next waiting call lacks; instances should release it.
     #[must_use]
     pub fn wanted(&self) -> MebiBytes {
         MebiBytes(self.wanted.load(Ordering::Relaxed))
     }
 
-    /// Lets a call in if nobody waits and there is a place and memory: the way of nearly all calls.
+    /// Admits a call if none wait and there is a free place and memory: the path of nearly all calls.
     #[must_use]
     pub fn enter(self: &Arc<Self>, memory: MebiBytes) -> Option<Permit> {
         self.take(memory, CLOSED)
     }
 
-    /// Lets a call in that waited.
+    /// Admits a call from the queue.
     pub(super) fn enter_from_queue(self: &Arc<Self>, memory: MebiBytes) -> Option<Permit> {
         self.take(memory, 0)
     }
@@ -254,28 +253,28 @@ impl Ledger {
         })
     }
 
-    /// Whether a place is free, so that it is memory that a waiting call lacks.
+    /// Whether a place is free, so that a waiting call lacks only memory.
     pub(super) fn has_place(&self) -> bool {
         places_of(self.word.load(Ordering::Relaxed)) < self.places
     }
 
-    /// Whether a call that comes now waits for a place, or behind others.
+    /// Whether a call that arrives now has to wait, for a place or behind others.
     pub(super) fn is_full(&self) -> bool {
         let word = self.word.load(Ordering::Relaxed);
         word & CLOSED != 0 || places_of(word) >= self.places
     }
 
-    /// Nobody enters but from the queue, and releases ring the bell.
+    /// From now on only queued calls are admitted, and releases invoke the callback.
     pub(super) fn close(&self) {
         self.word.fetch_or(CLOSED, Ordering::AcqRel);
     }
 
-    /// Nobody waits any more.
+    /// No calls wait any more.
     pub(super) fn open(&self) {
         self.word.fetch_and(!CLOSED, Ordering::AcqRel);
     }
 
-    /// Says how much memory the next waiting call lacks, which instances should give up. Returns whether that is news.
+    /// Sets the memory that the next waiting call lacks, which instances should release. Returns whether it has changed.
     pub(crate) fn want(&self, memory: MebiBytes) -> bool {
         self.wanted.swap(memory.get(), Ordering::Relaxed) != memory.get()
     }
@@ -292,28 +291,28 @@ impl Ledger {
         }
     }
 
-    /// Whether somebody waits for something of it: for an instance, or in the queue of calls.
+    /// Whether anything waits for resources: an instance's start, or calls in the queue.
     #[must_use]
     pub fn is_waited_for(&self) -> bool {
         let queue = self.word.load(Ordering::Relaxed) & CLOSED != 0;
         queue || self.watchers.load(Ordering::SeqCst) > 0
     }
 
-    /// As long as this lives, [`Ledger::freed`] is told of releases.
+    /// While this lives, [`Ledger::freed`] is notified of releases.
     pub(super) fn watch(&self) -> Watch<'_> {
         self.watchers.fetch_add(1, Ordering::SeqCst);
         Watch(self)
     }
 
-    /// When something is given back next.
+    /// Resolves at the next release.
     pub(super) fn freed(&self) -> Notified<'_> {
         self.freed.notified()
     }
 
-    /// Takes CPU and memory for an instance.
+    /// Reserves CPU and memory for an instance.
     ///
     /// # Errors
-    /// With what is short, in words.
+    /// With a text that says what is short.
     pub fn hold(self: &Arc<Self>, resources: Resources) -> Result<InstanceReservation, String> {
         let short = |cpu: u64| {
             let free = Resources::new(
@@ -354,13 +353,13 @@ impl Ledger {
         })
     }
 
-    /// As [`Ledger::hold`], but waits for instances that are on their way out. To be bounded by the caller.
+    /// Like [`Ledger::hold`], but waits until stopping instances have released enough. The caller must bound the wait.
     pub async fn hold_when_free(self: &Arc<Self>, resources: Resources) -> InstanceReservation {
         let _watch = self.watch();
         loop {
             let freed = self.freed();
             tokio::pin!(freed);
-            // Registered before the look, so that a release in between is not missed.
+            // Registered before the check, so that a release in between is not missed.
             freed.as_mut().enable();
             if let Ok(hold) = self.hold(resources) {
                 return hold;
@@ -370,7 +369,7 @@ impl Ledger {
     }
 }
 
-/// Counts one who waits for something to be given back, for as long as it lives.
+/// Counts one task that waits for a release, while it lives.
 pub(super) struct Watch<'a>(&'a Ledger);
 
 impl Drop for Watch<'_> {

@@ -1,4 +1,4 @@
-//! Invocations on this node: who runs, who waits and in which order, and how many instances there are.
+//! Invocations on this node: which calls run, which wait and in which order, and how many instances there are.
 //!
 //! ```text
 //!                      ┌── room, nobody waits: one compare-and-swap ──────────────▶ sandbox in this process
@@ -9,9 +9,11 @@
 //!              └───── Pool: Scheduler (FuncSched, queue or cold, keep-alive) + Autoscaler ── Placer ──▲
 //! ```
 //!
-//! [`ledger`] is what the node has, shared by both; [`admission`] is the admission queue, behind which [`share`] lets no app take every place; [`pool`] decides about instances as a pure state
-//! machine and [`instances`] performs what it says; [`placer`] starts them, here or on another node, within what an app and a tenant may hold of a node (`app_memory`), in what [`containers`] opened; [`retry`] says when a call
-//! that failed is made again; [`standby`] keeps started ones frozen. Every decision about order, keeping and numbers is the scheduling crate's.
+//! [`ledger`] accounts for the node's resources, for both kinds; [`admission`] is the admission queue, in front of which [`share`] keeps any app
+//! from taking every place; [`pool`] decides about instances as a pure state machine and [`instances`] performs its decisions; [`placer`] starts
+//! them, here or on another node, within the memory shares of apps and tenants (`app_memory`), with the runtime that [`containers`] connected to;
+//! [`retry`] decides when a failed call is retried; [`standby`] keeps started instances frozen. Every decision about order, keep-alive and
+//! scaling is made by the scheduling crate.
 
 pub mod admission;
 mod app_memory;

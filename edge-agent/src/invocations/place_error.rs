@@ -1,4 +1,4 @@
-//! Why an instance could not be had.
+//! Why an instance could not be obtained.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use fdn_core::{Coded, ErrorCode, NodeId};
 use fdn_devices::BindError;
 use fdn_instances::{LogLine, StartError};
 
-/// Why there is no instance.
+/// The reason why there is no instance.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlaceError {
-    /// There is no room for it now.
+    /// No node has room for it now.
     #[error("no node has room for the instance: {0}")]
     NoRoom(String),
     /// It did not start.
@@ -19,25 +19,25 @@ pub enum PlaceError {
     /// No device has room for its slices, or they could not be bound.
     #[error(transparent)]
     Devices(#[from] BindError),
-    /// It took longer than a start may.
+    /// It took longer than the start timeout.
     #[error("the instance did not start within {0:?}")]
     Late(Duration),
-    /// Another node had room for it, and it did not start there.
+    /// Another node had room for it, but it did not start there.
     #[error("on node {node}: {reason}")]
     Elsewhere {
-        /// Which.
+        /// The other node.
         node: NodeId,
-        /// What kind of failure it was.
+        /// The kind of failure.
         code: ErrorCode,
-        /// What that node said.
+        /// What that node reported.
         reason: String,
-        /// The last lines that it wrote.
+        /// The last lines that the instance wrote.
         log: Vec<LogLine>,
     },
 }
 
 impl PlaceError {
-    /// The last lines that it wrote.
+    /// The last lines that the instance wrote.
     #[must_use]
     pub fn log(&self) -> &[LogLine] {
         match self {
@@ -47,7 +47,7 @@ impl PlaceError {
         }
     }
 
-    /// The label in metrics.
+    /// The label in the metrics.
     #[must_use]
     pub const fn label(&self) -> &'static str {
         match self {

@@ -1,7 +1,7 @@
-//! Where instances come from: this node, or another one of the cluster.
+//! Starts instances on this node, or on another one of the cluster.
 //!
-//! A [`Placer`] is asked for one more instance of a function and answers with a handle on it, or with why not. [`LocalPlacer`]
-//! starts it here: the [`Ledger`] reserves what it holds, or refuses.
+//! A [`Placer`] is asked for one more instance of a function and returns a handle on it, or the reason why there is none. [`LocalPlacer`] starts
+//! it on this node: the [`Ledger`] reserves its resources, or refuses.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,55 +31,55 @@ use super::unclaimed::Unclaimed;
 use crate::metrics::InstanceMetrics;
 use crate::peers::Way;
 
-/// Keeps a function version known to a placer for as long as it lives, where the placer wants to know.
+/// Keeps a function version registered with a placer while it lives; `None` if the placer does not need that.
 pub type Registration = Option<Box<dyn Any + Send + Sync>>;
 
-/// An instance that was started, with what it holds until it is gone.
+/// A started instance, with the resources that it holds until it is gone.
 #[derive(Debug)]
 pub struct Placed {
     /// The handle.
     pub instance: Arc<dyn Instance>,
-    /// What it holds of this node; nothing where it runs on another.
+    /// The resources it holds on this node; `None` if it runs on another.
     pub hold: Option<InstanceReservation>,
 }
 
-/// Who needs an instance.
+/// Why an instance is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// A call waits for it.
     Call,
-    /// Calls are expected: what is idle does not give way for it.
+    /// Calls are expected: idle instances are not evicted for it.
     Ahead,
 }
 
-/// Answers requests for one more instance.
+/// Starts instances on request.
 #[async_trait]
 pub trait Placer: Send + Sync {
-    /// Starts one more instance; returns when it answers. `spec` is whole but for the instance's id, which is made anew.
+    /// Starts one more instance; returns when it responds. `spec` is complete except for the instance's id, which is newly generated.
     ///
     /// # Errors
-    /// When there is no room, or it does not start.
+    /// When there is no room, or the instance does not start.
     async fn place(&self, spec: StartSpec, need: Need) -> Result<Placed, PlaceError>;
 
-    /// Has an image ready, so that the first start need not fetch it.
+    /// Fetches an image ahead of time, so that the first start need not fetch it.
     ///
     /// # Errors
-    /// When it cannot be had or used.
+    /// When the image cannot be fetched or used.
     async fn prepare(&self, image: &Image) -> Result<(), StartError>;
 
-    /// Whether there is anything that containers run on: on this node, or on another one of its cluster.
+    /// Whether containers can run on this node or on another one of its cluster.
     async fn runs_containers(&self) -> bool {
         true
     }
 
-    /// What devices lack to ever give what is asked for, of this node and of all others of its cluster; nothing if some could. Returns once that can
-    /// be known.
+    /// Why the devices of this node and of all others of its cluster can never satisfy the request; `None` if some could. Returns once that is
+    /// known.
     async fn lacks_devices(&self, request: &GpuRequest) -> Option<String> {
         let _ = request;
         None
     }
 
-    /// Instances that fit this description, but for the id, and run already; each is handed out once.
+    /// Running instances that match this description except for the id; each is returned once.
     fn found(&self, description: &Description) -> Vec<Placed>;
 
     /// Whether idle instances can be paused.
@@ -87,32 +87,32 @@ pub trait Placer: Send + Sync {
         false
     }
 
-    /// How much of a node an instance takes, by which the scheduler counts: its memory, or as much memory as its share of the CPU is of
-    /// all CPU, whichever is more, in KiB ([`of_memory`]). So what fits by this figure fits by both, as long as the node has no more instances
-    /// than KiB for each thousandth of a core; beyond that the ledger refuses what does not fit.
+    /// The weight of an instance for the scheduler, in KiB ([`of_memory`]): its memory, or, if larger, the same fraction of all memory as its CPU
+    /// is of all CPU. So instances that fit by this figure fit by both, as long as the node has no more instances than KiB for each thousandth of
+    /// a core; beyond that the ledger refuses what does not fit.
     fn weight(&self, resources: Resources) -> Weight;
 
-    /// How much all instances may take together now, in the same measure: a bound for those who ask, not a promise.
+    /// The weight that all instances together may have now: a limit for requests, not a promise.
     fn room(&self) -> Weight;
 
-    /// The most that one instance can take anywhere, in the same measure.
+    /// The greatest weight that a single instance can have on any node.
     fn most(&self) -> Weight;
 
-    /// Takes note of a function version whose instances will be asked for, and how long a call of it is expected to take.
+    /// Registers a function version whose instances will be requested, with the expected execution time of a call.
     fn register(&self, spec: &StartSpec, expected: Millis) -> Registration {
         let _ = (spec, expected);
         None
     }
 
-    /// Says whose an app is, a function of which is registered.
+    /// Sets the tenant of an app of which a function is registered.
     fn belong(&self, app: &AppName, tenant: TenantTag) {
         let _ = (app, tenant);
     }
 
-    /// Gives up what is kept ahead of need, as far as calls in sandboxes wait for its memory.
+    /// Releases instances that are kept ahead of need, as far as calls in sandboxes wait for their memory.
     fn make_way(&self) {}
 
-    /// How an instance came to be where it is; told once, and only of those that the cluster placed.
+    /// How the cluster placed an instance; returned once, and only for instances that the cluster placed.
     fn way(&self, instance: InstanceId) -> Option<Arc<Way>> {
         let _ = instance;
         None
@@ -127,13 +127,13 @@ pub struct LocalPlacer {
     start_timeout: Duration,
     sharing: Option<Arc<Sharing>>,
     standby: Option<Standby>,
-    /// Instances that hold slices of devices, for when those fail.
+    /// Instances that hold slices of devices, in case those devices fail.
     on_devices: Mutex<BTreeMap<InstanceId, Weak<dyn Instance>>>,
     found: Mutex<BTreeMap<InstanceId, Placed>>,
 }
 
 impl LocalPlacer {
-    /// On this runtime, within this ledger.
+    /// A placer that starts instances in this runtime, within this ledger.
     #[must_use]
     pub fn new(runtime: Arc<dyn Runtime>, ledger: Arc<Ledger>, start_timeout: Duration) -> Self {
         Self {
@@ -148,43 +148,44 @@ impl LocalPlacer {
         }
     }
 
-    /// Keeps what the instances of one app hold together to this much of the memory, and those of one tenant to this much of what other
-    /// tenants leave.
+    /// Limits the memory of one app's instances to the share `app`, and of one tenant's instances to the share `tenant` of what other tenants
+    /// leave.
     #[must_use]
     pub fn with_shares(mut self, app: Percent, tenant: Percent) -> Self {
         self.apps = AppMemory::new(self.ledger.capacity().memory_mib, app, tenant);
         self
     }
 
-    /// With GPU devices, slices of which are bound to those that ask for them.
+    /// Adds GPU devices, slices of which are bound to instances that ask for them.
     #[must_use]
     pub fn with_devices(mut self, devices: Devices) -> Self {
         self.sharing = Some(Sharing::new(devices));
         self
     }
 
-    /// Ends idle instances of these where their slices of devices are needed; those of the first who are named go first.
+    /// Adds a source of idle instances that may be ended when their slices of devices are needed; sources are asked in the order in which they
+    /// were added.
     pub fn idle_from(&self, idlers: Arc<dyn Idlers>) {
         if let Some(sharing) = &self.sharing {
             sharing.add_idlers(idlers);
         }
     }
 
-    /// GPU memory that can be bound now, and that of all devices.
+    /// The GPU memory that can be bound now, and that of all devices.
     #[must_use]
     pub fn gpu(&self) -> (MebiBytes, MebiBytes) {
         let sharing = self.sharing.as_ref();
         sharing.map_or_else(Default::default, |sharing| sharing.devices().totals())
     }
 
-    /// GPU memory that can be bound now, and what is bound.
+    /// The GPU memory that can be bound now, and that which is bound.
     #[must_use]
     pub fn gpu_left(&self) -> (MebiBytes, MebiBytes) {
         let sharing = self.sharing.as_ref();
         sharing.map_or_else(Default::default, |sharing| sharing.devices().left())
     }
 
-    /// With instances that are started before they are asked for.
+    /// Keeps up to `each` instances of each function on standby, started before they are requested.
     #[must_use]
     pub fn with_standby(mut self, each: u32, patience: Duration, metrics: InstanceMetrics) -> Self {
         let (runtime, ledger) = (Arc::clone(&self.runtime), Arc::clone(&self.ledger));
@@ -197,17 +198,17 @@ impl LocalPlacer {
         self.standby.as_ref()
     }
 
-    /// Starts nothing ahead any more, because the agent stops; ends what was, if it ends with the agent.
+    /// Stops starting instances ahead of need, because the agent stops; also ends those on standby if they do not outlive the agent.
     pub async fn close(&self, ends_with_us: bool) {
         if let Some(standby) = &self.standby {
             standby.close(ends_with_us).await;
         }
     }
 
-    /// Whether there is room for one of these resources, or would be once those on standby have given way.
+    /// Checks that there is room for an instance with these resources, or would be once instances on standby have given way.
     ///
     /// # Errors
-    /// With what is short, in words.
+    /// With a text that says what is short.
     pub fn has_room(&self, resources: Resources) -> Result<(), String> {
         let resources = on_the_node(resources);
         let short = match self.ledger.hold(resources) {
@@ -221,10 +222,10 @@ impl LocalPlacer {
         Err(short)
     }
 
-    /// Takes what one more instance holds of its app's and its tenant's share, for [`LocalPlacer::place_with`]; nothing where there are none.
+    /// Reserves one more instance's part of its app's and its tenant's share, for [`LocalPlacer::place_with`]; `None` if there are no shares.
     ///
     /// # Errors
-    /// With what is short, in words.
+    /// With a text that says what is short.
     pub(crate) fn take_share(&self, description: &Description) -> Result<Option<AppPart>, String> {
         let memory = description.resources.memory_mib;
         let apps = self.apps.as_ref();
@@ -232,7 +233,7 @@ impl LocalPlacer {
         part.transpose()
     }
 
-    /// Takes CPU and memory, those of instances on standby included, and waits for what is on its way out.
+    /// Reserves CPU and memory, evicting instances on standby if necessary, and waits for instances that are being stopped.
     async fn hold_when_free(&self, resources: Resources) -> InstanceReservation {
         if let Ok(hold) = self.ledger.hold(resources) {
             return hold;
@@ -243,13 +244,13 @@ impl LocalPlacer {
         self.ledger.hold_when_free(resources).await
     }
 
-    /// What starts instances here.
+    /// The kind of runtime that starts instances here.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.runtime.kind()
     }
 
-    /// Ends instances whose devices have failed or are gone; their functions get others.
+    /// Ends instances whose devices have failed or are gone; their functions get new ones.
     pub async fn end(&self, ids: &BTreeSet<InstanceId>) {
         let concerned: Vec<_> = {
             let mut held = self
@@ -281,7 +282,8 @@ impl LocalPlacer {
         }
     }
 
-    /// Brings the allocation table of devices in line with what runs. Returns the instances that have to end, as there is no room for them.
+    /// Reconciles the allocation table of devices with what runs. Returns the instances that must end because their devices have no room for
+    /// them.
     async fn reconcile(&self, running: &[Arc<dyn Instance>]) -> BTreeSet<InstanceId> {
         let Some(sharing) = self.sharing.clone() else {
             return BTreeSet::new();
@@ -303,7 +305,7 @@ impl LocalPlacer {
         }
     }
 
-    /// What one that runs holds; why it cannot stay.
+    /// Reserves the resources of a running instance; an error says why it cannot stay.
     fn held(&self, instance: &dyn Instance) -> Result<InstanceReservation, String> {
         let description = instance.description();
         let hold = self.ledger.hold(on_the_node(description.resources))?;
@@ -317,10 +319,10 @@ impl LocalPlacer {
         Ok(hold.with_slices(slices.map(|sharing| Slices::held(sharing, description.id))))
     }
 
-    /// Finds what runs already, after the agent's restart, and reserves what it holds before anything else is started.
+    /// Finds the instances that run already after the agent's restart, and reserves their resources before anything else is started.
     ///
     /// # Errors
-    /// When the engine does not answer.
+    /// When the engine does not respond.
     pub async fn adopt(&self) -> Result<usize, RuntimeError> {
         let running = self.runtime.adopt().await?;
         let lost = self.reconcile(&running).await;
@@ -358,7 +360,7 @@ impl LocalPlacer {
         Ok(count)
     }
 
-    /// What instances hold that were found and that nobody has claimed yet.
+    /// The resources of the instances that were found running and are not claimed yet.
     #[must_use]
     pub fn found_resources(&self) -> Vec<(InstanceId, Resources)> {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
@@ -369,7 +371,7 @@ impl LocalPlacer {
             .collect()
     }
 
-    /// Has something dropped when an instance that was found is gone.
+    /// Adds a guard to an instance that was found running; it is dropped when the instance is gone.
     pub fn guard_found(&self, id: InstanceId, guard: Box<dyn Any + Send + Sync>) {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(placed) = found.get_mut(&id) {
@@ -378,7 +380,7 @@ impl LocalPlacer {
         }
     }
 
-    /// Stops what was found and belongs to no function that is deployed.
+    /// Stops instances that were found running but belong to no deployed function.
     pub async fn stop_unclaimed(&self) {
         let left = std::mem::take(&mut *self.found.lock().unwrap_or_else(PoisonError::into_inner));
         for (id, placed) in left {
@@ -391,7 +393,8 @@ impl LocalPlacer {
 }
 
 impl LocalPlacer {
-    /// [`Placer::place`], with what [`LocalPlacer::take_share`] took for it. Without that, it waits for what is on its way out of its app's share.
+    /// Like [`Placer::place`], with the part that [`LocalPlacer::take_share`] reserved. Without one, it waits for stopping instances of its app
+    /// to release theirs.
     pub(crate) async fn place_with(
         &self,
         mut spec: StartSpec,
@@ -417,7 +420,7 @@ impl LocalPlacer {
                 placed.hold = placed.hold.map(|hold| hold.with_part(part));
                 return Ok(placed);
             }
-            // What was evicted for it is on its way out.
+            // Instances that were evicted for this one may still be stopping.
             let hold = self.hold_when_free(resources).await;
             let slices = match &self.sharing {
                 Some(sharing) => Slices::bind(sharing, &mut spec, need).await?,
@@ -510,18 +513,18 @@ impl Placer for LocalPlacer {
     }
 }
 
-/// What the ledger counts: slices of devices are in the allocation table of devices.
+/// The resources that the ledger counts: slices of devices are accounted for in the allocation table of devices.
 pub(super) const fn on_the_node(resources: Resources) -> Resources {
     Resources::new(resources.cpu_milli, resources.memory_mib)
 }
 
-/// Memory as the scheduler counts it: in KiB, so that shares of the CPU are told apart finely.
+/// Memory in the scheduler's unit: KiB, so that CPU fractions are represented finely enough.
 #[must_use]
 pub const fn of_memory(memory: MebiBytes) -> Weight {
     Weight(memory.get().saturating_mul(1024))
 }
 
-/// See [`Placer::weight`].
+/// The weight of an instance on a node of this capacity; see [`Placer::weight`].
 #[must_use]
 pub fn weight(resources: Resources, capacity: Resources) -> Weight {
     let (cpu, cpus) = (resources.cpu_milli.get(), capacity.cpu_milli.get().max(1));

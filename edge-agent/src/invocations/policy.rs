@@ -1,4 +1,4 @@
-//! Settings of an agent as the schedulers understand them.
+//! Translates the agent's settings into those of the schedulers.
 
 use fdn_core::{DurationMs, Millis};
 use fdn_scheduling::invocation::{
@@ -14,16 +14,16 @@ fn refused(error: impl std::fmt::Display) -> Error {
     Error::Settings(error.to_string())
 }
 
-/// A span in the schedulers' unit.
+/// A duration in the schedulers' unit.
 #[must_use]
 pub fn millis(time: DurationMs) -> Millis {
     Millis::from(time.as_duration())
 }
 
-/// The settings of a scheduler of invocations for whom so many calls may wait.
+/// The settings of an invocation scheduler with at most `waiting` waiting calls.
 ///
 /// # Errors
-/// When they cannot be used.
+/// When a setting is invalid.
 pub fn scheduler(queue: &QueueSettings, waiting: u32) -> Result<Settings, Error> {
     let order = match queue.order {
         OrderName::Funcsched | OrderName::QueueOrCold | OrderName::UseOrEvict => Order::FuncSched,
@@ -40,7 +40,7 @@ pub fn scheduler(queue: &QueueSettings, waiting: u32) -> Result<Settings, Error>
         queue_or_cold: matches!(queue.order, OrderName::QueueOrCold | OrderName::UseOrEvict),
         use_before_evicting: queue.order == OrderName::UseOrEvict,
         starvation: guard,
-        // Executions are measured by the calls, of which one instance may run several at once.
+        // Executions are reported by call, and one instance may run several calls at once.
         learn: None,
         queue: QueueLimits {
             total: waiting as usize,
@@ -50,10 +50,10 @@ pub fn scheduler(queue: &QueueSettings, waiting: u32) -> Result<Settings, Error>
     })
 }
 
-/// The policy by which idle instances are kept.
+/// The keep-alive policy for idle instances.
 ///
 /// # Errors
-/// When it cannot be used as set.
+/// When its settings are invalid.
 pub fn keep_alive(settings: &InstanceSettings) -> Result<Box<dyn KeepAlive>, Error> {
     Ok(match settings.keep_alive {
         KeepAliveName::Fixed => Box::new(Fixed::new(millis(settings.keep))),
@@ -70,7 +70,7 @@ pub fn keep_alive(settings: &InstanceSettings) -> Result<Box<dyn KeepAlive>, Err
     })
 }
 
-/// After how long idle instances are paused, if they are.
+/// How long instances are idle before they are paused; `None` if they never are.
 #[must_use]
 pub fn pause_after(settings: &InstanceSettings) -> Option<Millis> {
     (settings.pause_after.as_millis() > 0).then(|| millis(settings.pause_after))
@@ -79,11 +79,11 @@ pub fn pause_after(settings: &InstanceSettings) -> Option<Millis> {
 /// The most buckets that a stable window is divided into.
 const BUCKETS: f64 = 60.0;
 
-/// The settings of the autoscaler of a function whose instances run so many calls at once.
+/// The settings of the autoscaler of a function whose instances run `concurrency` calls at once.
 #[must_use]
 pub fn scale(settings: &ScaleSettings, concurrency: u32) -> scale::Settings {
     let (stable, panic) = (millis(settings.stable), millis(settings.panic));
-    // A tenth of the short window at most, so that it is one.
+    // At most half of the panic window, so that the window consists of several buckets.
     let bucket = (stable.get() / BUCKETS).min(panic.get() / 2.0).max(1.0);
     scale::Settings {
         concurrency: f64::from(concurrency),
@@ -99,10 +99,10 @@ pub fn scale(settings: &ScaleSettings, concurrency: u32) -> scale::Settings {
     }
 }
 
-/// Refuses what cannot work.
+/// Checks the settings of queue, instances and scaling.
 ///
 /// # Errors
-/// Names what is wrong.
+/// When a setting cannot work; the text names it.
 pub fn check(
     queue: &QueueSettings,
     instances: &InstanceSettings,

@@ -1,19 +1,19 @@
-//! When a call that failed is made again.
+//! Decides whether a failed call is retried.
 //!
-//! A request that surely was not handed over can always be made again. One that may have been seen is made again only if that
-//! changes nothing: its method is idempotent (RFC 9110, section 9.2.2), or the function is declared to be, and its body is
-//! still here. Both within the number of attempts and the call's time.
+//! A request that was certainly not sent can always be retried. One that may have been seen is retried only if that has no further effect: its
+//! method is idempotent (RFC 9110, section 9.2.2), or the function is declared idempotent, and its body is still available. Both are limited by
+//! the number of attempts and by the call's deadline.
 
 use http::Method;
 
-/// How a call failed, as far as making it again goes.
+/// How a call failed, as far as it matters for a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failed {
-    /// No byte was handed over.
+    /// No byte was sent.
     NotSent,
-    /// It may have been seen.
+    /// The instance may have seen the request.
     Interrupted {
-        /// Whether the whole request is still here.
+        /// Whether the whole request is still available.
         replayable: bool,
     },
 }
@@ -29,7 +29,7 @@ impl Failed {
     }
 }
 
-/// Whether doing it twice is the same as doing it once.
+/// Whether running a request twice has the same effect as running it once.
 #[must_use]
 pub fn is_idempotent(method: &Method, declared: bool) -> bool {
     declared
@@ -44,21 +44,21 @@ pub fn is_idempotent(method: &Method, declared: bool) -> bool {
         )
 }
 
-/// How often a call was made in vain.
+/// The failed attempts of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tries {
-    /// Without a byte being handed over: each time another instance turned out to be gone.
+    /// Attempts in which no byte was sent, because the instance turned out to be gone.
     pub not_sent: u32,
-    /// Cut short.
+    /// Attempts that were interrupted.
     pub interrupted: u32,
 }
 
-/// A call meets this many times as many instances that are gone as it may be cut short: after a kill of all, each that was idle is met by
-/// some call.
+/// The limit of attempts that find the instance gone, as a multiple of the limit of interrupted ones: after all instances were killed, each that
+/// was idle is found by some call.
 const GONE: u32 = 64;
 
 impl Tries {
-    /// Counts a failure; whether the call is made again, being cut short at most `attempts` times.
+    /// Counts a failure. Returns whether the call is retried, if it may be interrupted in at most `attempts` attempts.
     pub fn again(&mut self, failed: Failed, idempotent: bool, attempts: u32) -> bool {
         match failed {
             Failed::NotSent => {

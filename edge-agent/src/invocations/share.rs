@@ -1,17 +1,17 @@
-//! What one app, and all apps of one tenant together, may hold of the places of a node.
+//! Limits the places of a node that one app, and all apps of one tenant together, may hold.
 //!
-//! Calls that wait for something slow cost little and stay long, so the calls of one app would in time hold every place, and all other apps
-//! were refused. Therefore an app has a share of the places: with all of it taken, its next calls wait for their own app alone, in the order
-//! in which they came, and what is left is for the others. The stages of a workflow have one share together.
+//! Calls that wait for something slow cost little and stay long, so the calls of one app could in time hold every place, and calls of all other
+//! apps would be refused. Therefore an app has a share of the places: once it is used up, the app's next calls wait for their own app only, in
+//! order of arrival, and the other places are left to others. The stages of a workflow have one share together.
 //!
-//! A tenant may have many apps, so there is a share of tenants above it ([`most_of`], as for the memory of instances): **a tenant takes another place only while it holds less than its
-//! share of the places that other tenants leave to it.** One that is alone has its share of all places; of several that want more than there
-//! is, whoever holds most is the first who may take no more, so as calls end all come to hold the same; and each leaves a part to those that come
-//! new. Its next calls wait for their own tenant alone, in the order in which they came. A tenant that holds nothing, since others hold every place,
-//! has the next one that is given back, in the order in which such tenants came.
+//! A tenant may have many apps, so tenants have a share too ([`most_of`], as for the memory of instances): **a tenant takes another place only
+//! while it holds less than its share of the places that other tenants leave to it.** A tenant that is alone has its share of all places; if
+//! several want more than there is, the one that holds most is the first that may take no more, so that as calls end all approach the same
+//! number; and each leaves a part to new tenants. A tenant's next calls wait for their own tenant only, in order of arrival. A tenant that holds
+//! nothing, because others hold every place, gets the next place that is released, in the order in which such tenants arrived.
 //!
-//! **Invariants.** What all hold is counted before what a tenant holds, and given back after it: the places that other tenants leave are never
-//! taken for more than they are. What was counted in vain, and what is given back, is told to those that wait.
+//! **Invariants.** The total is incremented before the tenant's count, and decremented after it: the places that other tenants leave are never
+//! overestimated. Both an increment that is undone and a release are signalled to waiting calls.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -32,19 +32,19 @@ use crate::settings::AdmissionSettings;
 /// The places of one app.
 #[derive(Debug, Default)]
 pub struct AppPlaces {
-    /// Those that are free; made at the app's first call.
+    /// The app's free places; created at its first call.
     free: OnceLock<Arc<Semaphore>>,
     waiting: AtomicU32,
     tenant: ArcSwap<TenantPlaces>,
 }
 
 impl AppPlaces {
-    /// Says whose it is. Until then it is as if it were alone of its tenant.
+    /// Sets the app's tenant. Until then the app counts as its tenant's only one.
     pub(crate) fn belong(&self, tenant: Arc<TenantPlaces>) {
         self.tenant.store(tenant);
     }
 
-    /// Whether that was said.
+    /// Whether the app's tenant is set to this one.
     pub(crate) fn is_of(&self, tenant: TenantTag) -> bool {
         self.tenant.load().tag == Some(tenant)
     }
@@ -53,16 +53,16 @@ impl AppPlaces {
 /// The places of all apps of one tenant.
 #[derive(Debug, Default)]
 pub struct TenantPlaces {
-    /// Whose they are; nothing of an app whose tenant is not known.
+    /// The tenant; `None` for an app whose tenant is not known.
     tag: Option<TenantTag>,
     held: AtomicU32,
     waiting: AtomicU32,
-    /// Held by the first of those that wait.
+    /// Locked by the tenant's first waiting call.
     turn: Mutex<()>,
 }
 
 impl TenantPlaces {
-    /// Those of this tenant.
+    /// The places of this tenant.
     pub(crate) fn of(tag: TenantTag) -> Self {
         Self {
             tag: Some(tag),
@@ -71,14 +71,14 @@ impl TenantPlaces {
     }
 }
 
-/// Places of the shares of an app and its tenant, until this is dropped.
+/// The places taken from the shares of an app and its tenant, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Shared {
     _app: Option<OwnedSemaphorePermit>,
     _tenant: Option<TenantPlace>,
 }
 
-/// What each app and each tenant may hold.
+/// The limits of each app and each tenant.
 #[derive(Debug)]
 pub(super) struct Shares {
     app: Option<AppShare>,
@@ -86,7 +86,7 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// The shares of these settings.
+    /// The limits by these settings.
     pub(super) fn new(settings: &AdmissionSettings, metrics: &Metrics) -> Self {
         let waiting = |share| metrics.waiting_for_share.with_label_values(&[share]);
         Self {
@@ -98,7 +98,7 @@ impl Shares {
     /// Takes one of the app's and one of its tenant's places, at once or after a wait.
     ///
     /// # Errors
-    /// When as many calls wait for one as may, or this one did for as long as it may.
+    /// When the limit of waiting calls is reached, or this one has waited for the longest permitted time.
     pub(super) async fn enter(&self, places: &AppPlaces) -> Result<Shared, Refused> {
         let app = match &self.app {
             Some(share) => Some(share.enter(places).await?),
@@ -115,18 +115,18 @@ impl Shares {
     }
 }
 
-/// So many hundredths of something, rounded up, at least one.
+/// `percent` of `all`, rounded up, at least 1.
 fn part(all: u32, percent: u8) -> u32 {
     let part = u64::from(all) * u64::from(percent);
     u32::try_from(part.div_ceil(100)).unwrap_or(all).max(1)
 }
 
-/// The most of the places that others leave.
+/// A tenant's limit: `percent` of the places that others leave.
 fn most_places(left: u32, percent: Percent) -> u32 {
     u32::try_from(most_of(u64::from(left), percent)).unwrap_or(left)
 }
 
-/// What each app may hold.
+/// The limit of each app.
 #[derive(Debug)]
 struct AppShare {
     places: u32,
@@ -134,7 +134,7 @@ struct AppShare {
 }
 
 impl AppShare {
-    /// Nothing where one app may hold every place.
+    /// `None` if one app may hold every place.
     fn new(settings: &AdmissionSettings, gauge: IntGauge) -> Option<Self> {
         let percent = settings.app_share.get();
         let places = part(settings.slots, percent);
@@ -163,23 +163,23 @@ impl AppShare {
         let _waits = self.line.join(&app.waiting).ok_or(Refused::AppFull)?;
         match timeout(self.line.wait, Arc::clone(free).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
-            // Nobody closes it; that it took too long is the usual case.
+            // The semaphore is never closed, so this is nearly always a timeout.
             Ok(Err(_)) | Err(_) => Err(Refused::AppFull),
         }
     }
 }
 
-/// What each tenant may hold.
+/// The limit of each tenant.
 #[derive(Debug)]
 struct TenantShare {
     slots: u32,
     percent: Percent,
     line: Line,
-    /// What all tenants hold, and what is kept for the next that holds nothing.
+    /// The places that all tenants hold, plus those reserved for starving tenants.
     held: AtomicU32,
-    /// Held by the first of those tenants that hold nothing because others hold every place.
+    /// Locked by the first of the tenants that hold nothing because others hold every place.
     next: Mutex<()>,
-    /// Those that wait and are the first of their tenant.
+    /// The number of waiting calls that are the first of their tenant.
     watchers: AtomicU32,
     freed: Notify,
 }
@@ -199,7 +199,7 @@ impl Drop for TenantPlace {
 }
 
 impl TenantShare {
-    /// Nothing where one tenant may hold every place.
+    /// `None` if one tenant may hold every place.
     fn new(settings: &AdmissionSettings, gauge: IntGauge) -> Option<Self> {
         let (slots, percent) = (settings.slots, settings.tenant_share);
         (most_places(slots, percent) < slots).then(|| Self {
@@ -213,7 +213,7 @@ impl TenantShare {
         })
     }
 
-    /// The most that a tenant may hold beside others that hold so many.
+    /// The most places that a tenant may hold while other tenants hold `others`.
     fn most(&self, others: u32) -> u32 {
         most_places(self.slots.saturating_sub(others), self.percent)
     }
@@ -223,7 +223,7 @@ impl TenantShare {
         tenant: &ArcSwap<TenantPlaces>,
     ) -> Result<TenantPlace, Refused> {
         let tenant = tenant.load_full();
-        // Nobody passes those of its tenant that wait.
+        // A call must not overtake waiting calls of its tenant.
         if tenant.waiting.load(Ordering::SeqCst) == 0
             && let Some(place) = self.take(&tenant)
         {
@@ -233,7 +233,7 @@ impl TenantShare {
     }
 
     fn take(self: &Arc<Self>, tenant: &Arc<TenantPlaces>) -> Option<TenantPlace> {
-        // Looked at before it is counted, so that those that wait in vain do not wake each other for ever.
+        // Checked before counting, so that calls waiting in vain do not keep waking each other.
         let own = tenant.held.load(Ordering::SeqCst);
         let others = self.held.load(Ordering::SeqCst).saturating_sub(own);
         if own >= self.most(others) {
@@ -263,7 +263,7 @@ impl TenantShare {
     }
 
     async fn wait(self: &Arc<Self>, tenant: &Arc<TenantPlaces>) -> Result<TenantPlace, Refused> {
-        // A tenant that holds nothing is kept out by the others alone.
+        // A tenant that holds nothing is kept out only by the others.
         let refused = |otherwise| match tenant.held.load(Ordering::SeqCst) {
             0 => otherwise,
             _ => Refused::TenantFull,
@@ -276,7 +276,7 @@ impl TenantShare {
             let _watches = Counted(&self.watchers);
             match self.when(|| self.take_or_starve(tenant)).await {
                 Ok(place) => place,
-                // The first place that is given back is for the first of those that wait so.
+                // The first place that is released goes to the first tenant that waits like this.
                 Err(Starves) => {
                     let _next = self.next.lock().await;
                     let kept = Kept::new(self);
@@ -288,12 +288,12 @@ impl TenantShare {
         place.map_err(|_| refused(Refused::Late))
     }
 
-    /// What `look` finds, at once or once something was given back.
+    /// Returns the result of `look`, at once or after a release.
     async fn when<T>(&self, look: impl Fn() -> Option<T>) -> T {
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
-            // Registered before the look, so that a release in between is not missed.
+            // Registered before the check, so that a release in between is not missed.
             freed.as_mut().enable();
             if let Some(found) = look() {
                 return found;
@@ -302,7 +302,7 @@ impl TenantShare {
         }
     }
 
-    /// A place, or that there is none although the tenant holds none; nothing where it has to wait for its own.
+    /// A place, or that the tenant starves: others hold every place and it has none. `None` if it has to wait for one of its own.
     fn take_or_starve(
         self: &Arc<Self>,
         tenant: &Arc<TenantPlaces>,
@@ -315,10 +315,10 @@ impl TenantShare {
     }
 }
 
-/// Others hold every place, and the tenant none.
+/// Others hold every place, and the tenant has none.
 struct Starves;
 
-/// A place that is kept for one tenant, which others count as held; given back when this is dropped.
+/// A place reserved for one tenant, which others count as taken; released when this is dropped.
 struct Kept<'a> {
     share: &'a Arc<TenantShare>,
     kept: AtomicBool,
@@ -333,7 +333,7 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// Makes it the tenant's, if others leave one.
+    /// Turns the reservation into a place of the tenant, if others leave one.
     fn claim(&self, tenant: &Arc<TenantPlaces>) -> Option<TenantPlace> {
         let share = self.share;
         let others = share.held.load(Ordering::SeqCst).saturating_sub(1);
@@ -359,12 +359,12 @@ impl Drop for Kept<'_> {
     }
 }
 
-/// Who may wait for a share.
+/// The limits of waiting for a share.
 #[derive(Debug)]
 struct Line {
-    /// So many of one app, or one tenant.
+    /// The most waiting calls of one app, or of one tenant.
     most: u32,
-    /// Each for so long.
+    /// The longest time that each waits.
     wait: Duration,
     gauge: IntGauge,
 }
@@ -378,7 +378,7 @@ impl Line {
         }
     }
 
-    /// One more waits, if it may.
+    /// Counts one more waiting call, if the limit permits.
     fn join<'a>(&'a self, waiting: &'a AtomicU32) -> Option<Waits<'a>> {
         let took = waiting.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |waiting| {
             (waiting < self.most).then_some(waiting + 1)
@@ -392,7 +392,7 @@ impl Line {
     }
 }
 
-/// One that waits, for as long as it lives.
+/// One waiting call, while this lives.
 struct Waits<'a> {
     gauge: &'a IntGauge,
     _counted: Counted<'a>,
@@ -404,7 +404,7 @@ impl Drop for Waits<'_> {
     }
 }
 
-/// Counts down when dropped.
+/// Decrements the counter when dropped.
 struct Counted<'a>(&'a AtomicU32);
 
 impl Drop for Counted<'_> {

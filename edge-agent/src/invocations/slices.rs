@@ -1,10 +1,10 @@
-//! GPU slices of instances: bound before an instance starts, given back when it is gone.
+//! GPU slices of instances: bound before an instance starts, released when it is gone.
 //!
-//! The allocation table of [`fdn_devices`] decides which devices an instance gets. Changes are on disk before anybody acts on them, so they are made
-//! on threads that may wait.
+//! The allocation table of [`fdn_devices`] decides which devices an instance gets. Changes are written to disk before anybody acts on them, so
+//! they are made on threads that may block.
 //!
-//! Where no device has room and idle instances hold what is lacking, as few of them as that takes are ended ([`Idlers`]), and the new one
-//! waits until their slices are given back: as idle instances give way for memory.
+//! If no device has room and idle instances hold what is missing, as few of them as possible are ended ([`Idlers`]), and the new instance waits
+//! until their slices are released, just as idle instances give way for memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,36 +22,36 @@ use tracing::{error, info, warn};
 
 use super::placer::{Need, PlaceError};
 
-/// Who has idle instances here that hold slices, and ends them where those are needed.
+/// A source of idle instances on this node that hold slices, which it ends where they are needed.
 pub trait Idlers: Send + Sync {
-    /// Idle instances that hold slices of this node's devices, in the order in which they would go, but for those of the same function
-    /// as this one: they serve what it would serve.
+    /// Idle instances that hold slices of this node's devices, in the order in which they would be evicted, except those of the function of
+    /// `wanted`: they would serve the same calls.
     fn idle(&self, wanted: &Description) -> Vec<InstanceId>;
 
-    /// Ends one; false when it is not idle any more.
+    /// Ends an instance; `false` if it is no longer idle.
     fn end(&self, instance: InstanceId) -> bool;
 }
 
-/// The devices of this node, and who holds slices of them.
+/// The devices of this node, and the sources of idle instances that hold slices of them.
 pub struct Sharing {
     devices: Devices,
     idlers: Mutex<Vec<Arc<dyn Idlers>>>,
     freed: Notify,
 }
 
-/// Whether there will be room.
+/// Whether there will be room for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outlook {
-    /// There is some now.
+    /// There is room now.
     Free,
     /// Idle instances are ending.
     Soon,
-    /// No idle instance can make any.
+    /// No idle instance can make room.
     None,
 }
 
 impl Sharing {
-    /// Of these devices.
+    /// For these devices.
     #[must_use]
     pub fn new(devices: Devices) -> Arc<Self> {
         Arc::new(Self {
@@ -67,13 +67,13 @@ impl Sharing {
         &self.devices
     }
 
-    /// Asks these too for idle instances, after those that were added before.
+    /// Adds a source of idle instances, to be asked after those added before.
     pub fn add_idlers(&self, idlers: Arc<dyn Idlers>) {
         let mut all = self.idlers.lock().unwrap_or_else(PoisonError::into_inner);
         all.push(idlers);
     }
 
-    /// Ends idle instances so that a request can be bound, if that helps. `going` are those that were ended for it before.
+    /// Ends idle instances so that a request can be bound, if that helps. `going` are those that were already ended for it.
     async fn give_way(
         self: &Arc<Self>,
         request: &GpuRequest,
@@ -84,7 +84,7 @@ impl Sharing {
             let all = self.idlers.lock().unwrap_or_else(PoisonError::into_inner);
             all.clone()
         };
-        // Those on their way out first, so that nobody else goes in their place.
+        // Those already ending first, so that no others are ended in their place.
         let mut order: Vec<InstanceId> = going.iter().copied().collect();
         let mut whose = BTreeMap::new();
         for one in idlers {
@@ -104,7 +104,7 @@ impl Sharing {
         }
         let mut outlook = Outlook::None;
         for id in in_the_way {
-            // One that is busy again does not go. That too little is left without it shows when the others are gone.
+            // One that is busy again is not ended. If too little room is left without it, that shows once the others are gone.
             let goes = going.contains(&id) || whose.get(&id).is_some_and(|one| one.end(id));
             if goes {
                 outlook = Outlook::Soon;
@@ -123,15 +123,15 @@ impl fmt::Debug for Sharing {
     }
 }
 
-/// What an instance holds of the node's devices, until this is dropped.
+/// The slices of this node's devices that an instance holds, until this is dropped.
 pub struct Slices {
     sharing: Arc<Sharing>,
     instance: InstanceId,
 }
 
 impl Slices {
-    /// Binds what the instance asks for and puts it into its specification; nothing for one that asks for none. Where a call needs it,
-    /// waits for idle instances that give way; to be bounded by the caller.
+    /// Binds the devices that the instance asks for and adds them to its specification; `None` if it asks for none. If a call needs the instance,
+    /// waits for idle instances that give way; the caller must bound the wait.
     ///
     /// # Errors
     /// When no device has room, or the disk fails.
@@ -147,7 +147,7 @@ impl Slices {
         loop {
             let freed = sharing.freed.notified();
             tokio::pin!(freed);
-            // Registered before the look, so that a release in between is not missed.
+            // Registered before the check, so that a release in between is not missed.
             freed.as_mut().enable();
             let refused = match Self::bind_now(sharing, spec, &request).await {
                 Err(PlaceError::Devices(refused @ BindError::NoRoom { .. }))
@@ -175,7 +175,7 @@ impl Slices {
         let (sharing, request) = (Arc::clone(sharing), request.clone());
         let bound = spawn_blocking(move || {
             let grants = sharing.devices.bind(id, &app, &request)?;
-            // Held from here on, also if nobody waits for it any more.
+            // Held from here on, even if the caller has stopped waiting.
             Ok::<_, BindError>((Self::held(&sharing, id), grants))
         });
         let bound = bound.await.map_err(|failure| {
@@ -187,7 +187,7 @@ impl Slices {
         Ok(slices)
     }
 
-    /// Of an instance whose binding is in the allocation table.
+    /// The slices of an instance whose binding is already in the allocation table.
     #[must_use]
     pub fn held(sharing: &Arc<Sharing>, instance: InstanceId) -> Self {
         Self {
@@ -223,7 +223,7 @@ impl fmt::Debug for Slices {
     }
 }
 
-/// An instance that runs, as the allocation table is told after the agent's restart; nothing of one without devices.
+/// A running instance in the form of the allocation table, for the agent's restart; `None` for one without devices.
 #[must_use]
 pub fn running(description: &Description) -> Option<Running> {
     let first = description.devices.first()?;

@@ -1,11 +1,11 @@
-//! Instances that were started and frozen before anybody calls them: the first call of a function wakes one, within milliseconds, instead of
-//! waiting for a start.
+//! Instances on standby: started and frozen before anybody calls them, so that the first call of a function resumes one within milliseconds
+//! instead of waiting for a start.
 //!
-//! Of each function that is registered up to `instances.standby` are kept. They hold their CPU and memory in the ledger like any other
-//! instance, but nobody waits for that: they are started only while room is left over, and are the first to go when something else wants it,
-//! a start as well as a call in a sandbox. One that is taken is an ordinary instance from then on, and is replaced a moment later.
+//! Up to `instances.standby` are kept of each registered function. They hold their CPU and memory in the ledger like any other instance, but at
+//! low priority: they are started only while room is left over, and are the first to go when a start or a call in a sandbox needs the room. One
+//! that is taken is an ordinary instance from then on, and is replaced a moment later.
 //!
-//! An agent that is started again finds them as paused instances and hands them to the pool, as it does all that it finds.
+//! After a restart the agent finds them as paused instances and gives them to the pool, like all instances that it finds.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,35 +26,35 @@ use super::stop::stopped;
 use super::unclaimed::Unclaimed;
 use crate::metrics::InstanceMetrics;
 
-/// How long nothing may have happened before another one is started: calls go first.
+/// The pause after a registration or a use before another one is started: calls go first.
 const QUIET: Duration = Duration::from_millis(500);
-/// How often it is looked whether there is room again.
+/// The interval of checks for free room.
 const LOOK: Duration = Duration::from_secs(10);
-/// The pause after a start that failed.
+/// The pause after a failed start.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// What is kept ready. A cheap handle.
+/// The instances on standby. A cheap handle.
 #[derive(Clone)]
 pub struct Standby(Arc<Inner>);
 
 struct Inner {
     runtime: Arc<dyn Runtime>,
     ledger: Arc<Ledger>,
-    /// Of each function.
+    /// The number kept of each function.
     each: usize,
-    /// How long it may take to freeze or wake one.
+    /// The timeout for freezing or resuming one.
     patience: Duration,
     metrics: InstanceMetrics,
     rows: Mutex<Vec<Row>>,
     bell: Notify,
-    /// Whether the task that starts them has been started.
+    /// Whether the task that starts them is running.
     runs: AtomicBool,
-    /// The agent stops: what is kept is left as it is.
+    /// The agent is stopping: instances on standby are left as they are.
     closed: AtomicBool,
 }
 
 struct Row {
-    /// Its id means nothing.
+    /// The specification of its instances, whose id is meaningless.
     spec: StartSpec,
     registered: usize,
     kept: Vec<Kept>,
@@ -66,7 +66,7 @@ struct Kept {
     hold: InstanceReservation,
 }
 
-/// Keeps a function registered for as long as it lives.
+/// Keeps a function registered while it lives.
 struct Registered(Weak<Inner>, StartSpec);
 
 impl Drop for Registered {
@@ -77,7 +77,7 @@ impl Drop for Registered {
     }
 }
 
-/// Whether two specifications are the same but for the id.
+/// Whether two specifications are equal except for the id.
 fn alike(one: &StartSpec, other: &StartSpec) -> bool {
     if one.description.digest != other.description.digest {
         return false;
@@ -88,7 +88,7 @@ fn alike(one: &StartSpec, other: &StartSpec) -> bool {
 }
 
 impl Standby {
-    /// Keeps `each` instances of each function ready; nothing if none are to be, or the runtime cannot freeze any.
+    /// Keeps `each` instances of each function on standby; `None` if `each` is 0, or the runtime cannot pause.
     #[must_use]
     pub fn new(
         runtime: Arc<dyn Runtime>,
@@ -113,7 +113,8 @@ impl Standby {
         })
     }
 
-    /// Keeps instances of this ready until the answer is dropped, unless they are bound to devices, which are given out at the start.
+    /// Keeps instances of this function on standby until the result is dropped; `None` if they need devices, which are bound only at a real
+    /// start.
     #[must_use]
     pub fn register(&self, spec: &StartSpec) -> Option<Box<dyn Any + Send + Sync>> {
         let inner = &self.0;
@@ -128,7 +129,7 @@ impl Standby {
         Some(Box::new(Registered(Arc::downgrade(inner), spec.clone())))
     }
 
-    /// One that is awake, if there is one of exactly this.
+    /// Takes and resumes an instance with exactly this specification, if there is one.
     pub(super) async fn take(&self, spec: &StartSpec) -> Option<Placed> {
         let inner = &self.0;
         loop {
@@ -155,12 +156,12 @@ impl Standby {
         }
     }
 
-    /// Ends as many as hold what an instance of these resources lacks. What they hold is free a moment later. Whether that is enough.
+    /// Ends as many instances as needed for the resources that `wanted` lacks; these are free a moment later. Returns whether that is enough.
     pub(super) fn give_way(&self, wanted: Resources) -> bool {
         self.0.give_way(wanted)
     }
 
-    /// Whether it would be enough to end some.
+    /// Whether ending instances on standby would free enough.
     pub(super) fn could_give_way(&self, wanted: Resources) -> bool {
         let lacking = self.0.lacking(wanted);
         let rows = self.0.rows();
@@ -171,7 +172,7 @@ impl Standby {
         lacking.shortage(&held).is_none()
     }
 
-    /// Starts none any more: the agent stops. Ends those that there are, if they end with it.
+    /// Stops starting instances, because the agent stops. Ends the existing ones if they do not outlive the agent.
     pub async fn close(&self, ends_with_us: bool) {
         self.0.closed.store(true, Ordering::Relaxed);
         self.0.bell.notify_one();
@@ -192,7 +193,7 @@ impl Standby {
     }
 }
 
-/// What one holds of the node.
+/// The resources that an instance on standby holds on the node.
 fn of(kept: &Kept) -> Resources {
     on_the_node(kept.instance.description().resources)
 }
@@ -246,14 +247,14 @@ impl Inner {
         self.show();
     }
 
-    /// The next one of this; `None` if none are kept of it at all.
+    /// Takes an instance of this function from standby; the outer `None` means that the function is not registered.
     fn pop(&self, spec: &StartSpec) -> Option<Option<Kept>> {
         let mut rows = self.rows();
         let row = rows.iter_mut().find(|row| alike(&row.spec, spec))?;
         Some(row.kept.pop())
     }
 
-    /// What an instance of these resources lacks, waiting calls in sandboxes included.
+    /// The resources that an instance with these would lack, including memory that calls in sandboxes wait for.
     fn lacking(&self, wanted: Resources) -> Resources {
         let (capacity, ledger) = (self.ledger.capacity(), &self.ledger);
         let cpu = ledger.cpu_held().get() + wanted.cpu_milli.get();
@@ -270,7 +271,7 @@ impl Inner {
         let mut ending = Vec::new();
         let mut rows = self.rows();
         while lacking.shortage(&freed).is_some() {
-            // From whoever has most, so that as many functions as can be keep one.
+            // From the function with the most, so that as many functions as possible keep one.
             let most = rows.iter_mut().max_by_key(|row| row.kept.len());
             let Some(one) = most.and_then(|row| row.kept.pop()) else {
                 break;
@@ -287,7 +288,7 @@ impl Inner {
         lacking.shortage(&freed).is_none()
     }
 
-    /// The next one to start, with what it will hold, if there is room that nobody else waits for.
+    /// The next instance to start, with its reservation, if there is room that nobody else waits for.
     fn next(&self, now: Instant) -> Option<(StartSpec, InstanceReservation)> {
         if self.closed.load(Ordering::Relaxed) || self.ledger.is_waited_for() {
             return None;
@@ -302,14 +303,14 @@ impl Inner {
         })
     }
 
-    /// Starts one and freezes it.
+    /// Starts an instance and freezes it.
     async fn start(self: &Arc<Self>, mut spec: StartSpec, hold: InstanceReservation) {
         spec.description.id = InstanceId::from_uuid(Uuid::now_v7());
         let started = Unclaimed::start(&self.runtime, spec.clone(), hold).await;
         let placed = match started {
             Ok(placed) => Unclaimed::of(placed),
             Err(failure) => {
-                // Calls will say so themselves.
+                // Calls of the function will report the failure.
                 debug!(app = %spec.description.app, %failure, "no instance could be put on standby");
                 return self.failed(&spec);
             }
@@ -355,7 +356,7 @@ impl Inner {
     }
 }
 
-/// Ends one in the background; what it holds is free once it is gone.
+/// Ends an instance in the background; its resources are released once it is gone.
 fn end(Kept { instance, hold }: Kept) {
     if let Ok(runtime) = Handle::try_current() {
         runtime.spawn(async move {
@@ -365,7 +366,7 @@ fn end(Kept { instance, hold }: Kept) {
     }
 }
 
-/// Forgets one that ends while it is kept.
+/// Removes an instance that ends while it is on standby.
 async fn watch(inner: Weak<Inner>, instance: Arc<dyn Instance>) {
     let mut state = instance.state();
     let ended = state.wait_for(|state| matches!(state, InstanceState::Exited(_)));
@@ -386,7 +387,7 @@ async fn watch(inner: Weak<Inner>, instance: Arc<dyn Instance>) {
     }
 }
 
-/// Starts what is missing, one after another, for as long as anybody holds on to this.
+/// Starts missing instances one after another, until the standby is dropped or closed.
 async fn keep(inner: Weak<Inner>) {
     loop {
         while let Some(inner) = inner.upgrade()

@@ -1,15 +1,15 @@
-//! Stopping an instance, however often that has to be tried.
+//! Stops an instance, retrying until it succeeds.
 
 use std::time::Duration;
 
 use fdn_instances::{Exit, Instance};
 use tracing::warn;
 
-/// The first pause between two attempts, and the longest.
+/// The first pause between two attempts, which doubles, and the longest.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Stops an instance and says how it ended: what it holds is not free before the engine says that it is gone.
+/// Stops an instance and returns how it ended: its resources are not free before the engine confirms that it is gone.
 pub(crate) async fn stopped(instance: &dyn Instance, grace: Duration) -> Exit {
     let id = instance.id();
     let mut pause = PAUSE;

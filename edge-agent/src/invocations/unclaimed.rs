@@ -1,4 +1,4 @@
-//! Starts that nobody waits for any more: what they hold is given back when nothing of the instance is left, and no sooner.
+//! Starts that nobody waits for any more: their resources are released once nothing of the instance is left, and no sooner.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,29 +12,29 @@ use super::ledger::InstanceReservation;
 use super::placer::{PlaceError, Placed};
 use super::stop::stopped;
 
-/// An instance that was started for somebody who may have gone meanwhile; stopped unless it is claimed.
+/// A started instance whose requester may be gone; stopped unless it is claimed.
 pub(super) struct Unclaimed(Option<Placed>);
 
 impl Unclaimed {
-    /// One that is stopped unless somebody claims it.
+    /// Wraps an instance, which is stopped unless it is claimed.
     pub(super) const fn of(placed: Placed) -> Self {
         Self(Some(placed))
     }
 
-    /// The instance, which is not stopped any more.
+    /// Takes the instance, which is no longer stopped on drop.
     pub(super) fn claim(mut self) -> Placed {
         let placed = self.0.take();
         placed.expect("it is claimed once, by value")
     }
 
-    /// Its handle.
+    /// The handle on the instance.
     pub(super) fn instance(&self) -> Arc<dyn Instance> {
         let placed = self.0.as_ref();
         Arc::clone(&placed.expect("it has not been claimed").instance)
     }
 
-    /// Starts an instance that holds `hold`. The start goes on when this future is dropped, because only its
-    /// end says that nothing is left of it; the instance is stopped then.
+    /// Starts an instance with the reservation `hold`. The start continues even if this future is dropped, because only its end shows that
+    /// nothing is left of the instance; the instance is then stopped.
     pub(super) async fn start(
         runtime: &Arc<dyn Runtime>,
         spec: StartSpec,
@@ -45,7 +45,7 @@ impl Unclaimed {
         let runtime = Arc::clone(runtime);
         tokio::spawn(async move {
             let started = start(&*runtime, spec, hold).await;
-            // Stopped if it does not arrive.
+            // Stopped if nobody receives it.
             drop(answer.send(started.map(Self::of)));
         });
         let broken = |_| {
@@ -62,7 +62,7 @@ async fn start(
     hold: InstanceReservation,
 ) -> Result<Placed, PlaceError> {
     let hold = Some(hold);
-    // Nothing comes between this and its start.
+    // Nothing may come between this and the start.
     if let Some(prepared) = runtime.ahead(&spec) {
         spec.description.id = prepared;
     }

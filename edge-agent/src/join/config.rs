@@ -1,4 +1,4 @@
-//! The configuration file that a node starts with.
+//! The configuration file that a new node starts with.
 
 use std::path::{Path, PathBuf};
 
@@ -86,7 +86,7 @@ const HEADER: &str = "\
 
 ";
 
-/// Refuses a configuration file that is there and is another node's: whoever wrote it needs it.
+/// Refuses an existing configuration file of another node, because that one is still needed.
 pub(super) fn check(path: &Path, node: &NodeId, cluster: Option<&ClusterId>) -> Result<(), Error> {
     if !path.exists() {
         return Ok(());
@@ -102,7 +102,7 @@ pub(super) fn check(path: &Path, node: &NodeId, cluster: Option<&ClusterId>) -> 
     .into())
 }
 
-/// A file of authorities of the controllers' API, unless the configuration names it.
+/// Returns the file of the authorities of the controllers' API, unless the configuration names it.
 pub(super) fn unnamed(path: &Path, api_ca: Option<PathBuf>) -> Result<Option<PathBuf>, Error> {
     let Some(api_ca) = api_ca else {
         return Ok(None);

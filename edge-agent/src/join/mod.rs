@@ -1,10 +1,9 @@
 //! `fdn-edge-agent join`: makes this machine a node of a network, with one command and a join token.
 //!
-//! The key is made here and never leaves. What the controller answers is written below `DATA/identity`, the certificate last, so that its
-//! presence means that everything is there; then a configuration file is written that `fdn-edge-agent run` starts with, also without the
-//! network. Joining again changes nothing on a node that has joined but the authorities of the API, if it names some; after a lost answer it goes on with the
-//! same key.
-//! [`fdn_link::join`] has what DNS servers do in the same way.
+//! The private key is generated here and never leaves the machine. The controller's response is written below `DATA/identity`, the certificate
+//! last, so that its presence means that everything is there. Then a configuration file is written with which `fdn-edge-agent run` starts, also
+//! without the network. Joining again changes nothing on a node that has joined, except the authorities of the API, if some are given; after a
+//! lost response it continues with the same key. [`fdn_link::join`] has the parts that DNS servers share.
 
 mod config;
 mod place;
@@ -98,30 +97,30 @@ impl JoinArgs {
     }
 }
 
-/// How joining ended.
+/// The result of joining.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Joined {
-    /// The machine is a node now.
+    /// The machine is now a node.
     New(Box<Summary>),
-    /// It was one before; nothing was changed but the authorities of the controllers' API, if some were given.
+    /// The machine was a node before; nothing was changed except the authorities of the controllers' API, if some were given.
     Before(Box<Summary>),
 }
 
-/// What a person wants to know of a node that joined.
+/// What to show to a person about a node that joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Whose certificate it is, until when.
+    /// The facts of its certificate: its subject and expiry.
     pub facts: Facts<Machine>,
     /// The configuration file.
     pub config: PathBuf,
-    /// The authorities of the controllers' API that were taken and that the configuration does not name as its `controller.ca_file`.
+    /// The accepted authorities of the controllers' API, unless the configuration names them as its `controller.ca_file`.
     pub unnamed: Option<PathBuf>,
 }
 
 /// Makes this machine a node.
 ///
 /// # Errors
-/// When the controller refuses, cannot be reached or trusted, or a file cannot be written.
+/// When the controller refuses, or cannot be reached or trusted, or a file cannot be written.
 pub async fn join(args: &JoinArgs, now: Timestamp) -> Result<Joined, Error> {
     let controller = Controller::new(&args.url, args.way())?;
     let node = match &args.node {
@@ -168,13 +167,13 @@ fn summary(args: &JoinArgs, facts: Facts<Machine>, unnamed: Option<PathBuf>) -> 
     }
 }
 
-/// Takes the authorities of the controllers' API that are given to a machine that has joined; where they are, if its configuration does not say so.
+/// Stores the API authorities given to a machine that has joined; returns their file if the configuration does not name it.
 fn take_authorities(args: &JoinArgs, identity: &Identity) -> Result<Option<PathBuf>, Error> {
     let kept = identity.keep_api_ca(args.ca_file.as_deref())?;
     config::unnamed(&args.config, kept)
 }
 
-/// What the certificate says of a machine that has joined as this node and can start.
+/// The facts of the certificate, if this machine has joined as this node and can start.
 fn before(
     args: &JoinArgs,
     identity: &Identity,
@@ -197,7 +196,7 @@ fn before(
     Ok((usable && args.config.exists()).then_some(facts))
 }
 
-/// Whether the node has heard that its certificate was revoked.
+/// Whether the node knows that its certificate was revoked.
 fn was_removed(data: &std::path::Path, facts: &Facts<Machine>) -> bool {
     let kept = std::fs::read(data.join("state/fleet.json")).ok();
     let kept = kept.and_then(|bytes| serde_json::from_slice::<FleetDesired>(&bytes).ok());

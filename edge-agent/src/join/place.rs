@@ -1,4 +1,4 @@
-//! Where this machine is to others.
+//! The addresses and the name of this machine.
 
 use std::net::SocketAddr;
 
@@ -25,7 +25,7 @@ fn node_name(host: &str) -> Result<NodeId, JoinError> {
         .map_err(|_| JoinError::HostName(host.to_owned()))
 }
 
-/// Where others reach this machine.
+/// The addresses at which others reach this machine.
 pub(super) fn addresses(args: &JoinArgs, controller: &Controller) -> Result<NodeAddresses, Error> {
     let ip = match args.address {
         Some(ip) => ip,

@@ -21,7 +21,7 @@ mod private;
 
 const DAY: u64 = 86_400_000;
 
-/// The part of a controller that lets machines in.
+/// The part of a controller that enrols machines.
 struct Door {
     url: String,
     authority: Arc<Authority>,
@@ -35,12 +35,12 @@ impl Door {
         Self::open_on(listener, None).await
     }
 
-    /// The same over TLS, with a certificate that `authority` made.
+    /// The same over TLS, with a certificate issued by `authority`.
     async fn open_secure(authority: &Authority, folder: &TempDir) -> Self {
         Self::open_showing(authority, folder, "").await
     }
 
-    /// The same, with these certificates after its own.
+    /// The same, with further certificates after its own.
     async fn open_showing(authority: &Authority, folder: &TempDir, after: &str) -> Self {
         let key = NodeKey::fresh().expect("a key");
         let issued = issue(authority, "n-1", &key.public(), now().get());
@@ -110,7 +110,7 @@ async fn enrol(body: web::Json<EnrolRequest>, parts: web::Data<Parts>) -> HttpRe
     HttpResponse::Ok().json(answer(authority, &body))
 }
 
-/// The next certificate, for whoever signs with the key that joined first.
+/// Issues the next certificate if the request is signed with the key that joined first.
 async fn renew(body: web::Json<RenewRequest>, parts: web::Data<Parts>) -> HttpResponse {
     let (authority, asked, _) = parts.get_ref();
     let csr = asked.lock().expect("lock")[0].csr.clone();
@@ -127,7 +127,7 @@ async fn renew(body: web::Json<RenewRequest>, parts: web::Data<Parts>) -> HttpRe
     })
 }
 
-/// A certificate of 30 days that was made `at`.
+/// A certificate that is valid for 30 days from `at`.
 fn issue(authority: &Authority, node: &str, key: &PublicKey, at: u64) -> IssuedCertificate {
     let subject = Subject {
         bearer: Bearer::Machine(
@@ -216,7 +216,7 @@ async fn a_machine_joins_a_controller_of_a_private_authority() {
 
     std::fs::write(&file, private.certificate()).expect("written");
     join(&args, now()).await.expect("let in");
-    // What it joined with may go: the copy is what the next certificate is asked for with.
+    // The given file may go: renewal uses the copy.
     std::fs::remove_file(&file).expect("removed");
     let settings: Settings =
         fdn_service::config::load(Some(&args.config), &[]).expect("a configuration");
@@ -242,7 +242,7 @@ async fn a_machine_that_has_joined_takes_other_authorities_of_the_api() {
     std::fs::write(&file, private.certificate()).expect("written");
     args.ca_file = Some(file.clone());
     join(&args, now()).await.expect("let in");
-    // It was lost, or the API has a certificate of another authority now.
+    // As if the copy was lost, or the API had a certificate of another authority by now.
     let kept = Identity::below(&args.data).api_ca;
     std::fs::remove_file(&kept).expect("removed");
     let next = Authority::create(now(), end).expect("an authority");
@@ -252,7 +252,7 @@ async fn a_machine_that_has_joined_takes_other_authorities_of_the_api() {
     let text = std::fs::read_to_string(&kept).expect("there");
     assert_eq!(text, next.certificate());
     assert_eq!(door.asked(), 1);
-    // A configuration that names none, as of a machine that joined without.
+    // A configuration that names none, like that of a machine that joined without one.
     let written = std::fs::read_to_string(&args.config).expect("read");
     let without = written.lines().filter(|line| !line.starts_with("ca_file"));
     let without: Vec<&str> = without.collect();
@@ -347,7 +347,7 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
     join(&args, now()).await.expect("let in");
     let identity = Identity::below(&args.data);
     let key = std::fs::read(&identity.key).expect("read");
-    // A crash before the certificate was written, and a configuration that somebody has edited since.
+    // As after a crash before the certificate was written, with a configuration that was edited since.
     std::fs::remove_file(&identity.certificate).expect("removed");
     let edited =
         std::fs::read_to_string(&args.config).expect("read") + "\n[log]\nfilter = \"debug\"\n";
@@ -446,7 +446,7 @@ async fn one_folder_is_one_node() {
     assert!(error.to_string().contains("n-1"), "{error}");
 }
 
-/// No controller is connected.
+/// A centre to which no controller is connected.
 struct Away;
 
 #[async_trait::async_trait]
@@ -495,7 +495,7 @@ async fn a_certificate_is_replaced_when_it_is_time() {
     renewer.step().await;
     assert_eq!(serial(), first, "it is not time");
 
-    // Twenty-one of its thirty days are over.
+    // 21 of the certificate's 30 days are over.
     let key = NodeKey::read(&identity.key).expect("a key").public();
     let old = issue(&door.authority, "n-1", &key, now().get() - 21 * DAY);
     std::fs::write(&identity.certificate, &old.certificate).expect("written");
@@ -510,7 +510,7 @@ async fn a_certificate_is_replaced_when_it_is_time() {
         i64::try_from(facts.expires_at.get() / 1000).expect("small")
     );
 
-    // A key that the controller does not know: what is there stays, and it is tried again.
+    // With a key that the controller does not know, the certificate stays and renewal is tried again.
     std::fs::write(&identity.certificate, &old.certificate).expect("written");
     std::fs::remove_file(&identity.key).expect("removed");
     NodeKey::read_or_create(&identity.key).expect("another key");

@@ -1,4 +1,4 @@
-//! `GET /logs/{app}?follow=BOOL&tail=N` of a controller: one JSON [`LogLine`] a line.
+//! Answers a controller's `GET /logs/{app}?follow=BOOL&tail=N`: one JSON [`LogLine`] per line.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 use super::{AppLog, LogHub};
 use crate::workflows::{StageBody, problem, told};
 
-/// How many lines come without `tail`.
+/// The default of `tail`, in lines.
 const DEFAULT_TAIL: usize = 100;
-/// What lines are.
+/// The media type.
 const KIND: &str = "application/x-ndjson";
 
 #[derive(Debug, Deserialize)]
@@ -29,7 +29,7 @@ struct Query {
     tail: Option<usize>,
 }
 
-/// Answers with the log of an app. Whoever follows it is told until `closing`.
+/// Answers with the log of an app. A stream that follows it ends with `closing`.
 pub(crate) fn answer(
     hub: &Arc<LogHub>,
     app: &str,
@@ -83,7 +83,7 @@ pub(crate) fn answer(
 
 fn append(out: &mut Vec<u8>, line: &LogLine) {
     let start = out.len();
-    // Writing a log line as JSON into memory cannot fail; should it ever, the line is left out whole.
+    // Writing a log line as JSON to memory cannot fail; if it ever did, the whole line would be left out.
     if serde_json::to_writer(&mut *out, line).is_err() {
         out.truncate(start);
         return;
@@ -91,7 +91,7 @@ fn append(out: &mut Vec<u8>, line: &LogLine) {
     out.push(b'\n');
 }
 
-/// One client that follows a log.
+/// A client that follows a log.
 struct Follower {
     hub: Arc<LogHub>,
     log: Arc<AppLog>,
@@ -103,7 +103,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// The next piece of the body.
+    /// The next part of the body; `None` at its end.
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(first) = self.first.take()
             && !first.is_empty()
@@ -126,7 +126,7 @@ impl Follower {
             }
             Err(RecvError::Closed) => return None,
         }
-        // What else is here already goes into the same piece.
+        // Lines that are already there go into the same part.
         while out.len() < 16 << 10 {
             let Ok(line) = self.receiver.try_recv() else {
                 break;

@@ -1,7 +1,7 @@
-//! Logs of functions: a bounded ring of lines for each app, and followers that never hold anybody up.
+//! Logs of functions: a bounded ring buffer of lines per app, with followers that never block a function.
 //!
-//! A function's thread pushes a line under a short lock and goes on. A follower that cannot keep up loses lines and is told how many;
-//! the ring itself forgets its oldest. Tail and follow are taken under one lock, so a follower sees each line once.
+//! A function's thread pushes a line under a short lock and continues. A follower that cannot keep up loses lines and is told how many; the ring
+//! drops its oldest lines. Tail and subscription are taken under one lock, so a follower sees each line once.
 
 mod http;
 
@@ -19,7 +19,7 @@ pub(crate) use http::answer;
 use crate::metrics::Metrics;
 use crate::settings::LogsSettings;
 
-/// What a line costs in a ring besides its text.
+/// The size in bytes that a line counts with in a ring, besides its text and request id.
 const LINE_OVERHEAD: usize = 256;
 
 /// The log of one app on this node.
@@ -38,7 +38,7 @@ pub struct AppLog {
 struct Ring {
     lines: VecDeque<Arc<LogLine>>,
     size: usize,
-    /// Made by the first follower, dropped when the last has gone.
+    /// Created by the first follower, dropped at the first line after the last follower has gone.
     followers: Option<broadcast::Sender<Arc<LogLine>>>,
 }
 
@@ -48,11 +48,11 @@ fn cost(line: &LogLine) -> usize {
 
 impl AppLog {
     fn ring(&self) -> MutexGuard<'_, Ring> {
-        // A panic under the lock cannot leave more than a size that is off by one line.
+        // A panic under the lock leaves at worst a size that is off by one line.
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a line.
+    /// Appends a line.
     pub fn push(&self, line: LogLine) {
         self.captured.inc();
         let line = Arc::new(line);
@@ -78,7 +78,7 @@ impl AppLog {
         self.ring().tail(tail)
     }
 
-    /// The last `tail` lines, and every line after them.
+    /// The last `tail` lines, and a receiver of every line after them.
     #[must_use]
     pub fn follow(&self, tail: usize) -> (Vec<Arc<LogLine>>, broadcast::Receiver<Arc<LogLine>>) {
         let mut ring = self.ring();
@@ -93,7 +93,7 @@ impl AppLog {
         (ring.tail(tail), receiver)
     }
 
-    /// A line of the node's own about `lost` lines that a follower did not get.
+    /// A line by the node itself that tells a follower that it missed `lost` lines.
     fn lost(&self, last: Option<&LogLine>, lost: u64) -> LogLine {
         LogLine {
             at: fdn_service::now(),
@@ -140,7 +140,7 @@ impl LogHub {
         }
     }
 
-    /// The log of `app`, made if it is new.
+    /// The log of `app`, created if it does not exist.
     #[must_use]
     pub fn open(&self, app: &AppName) -> Arc<AppLog> {
         if let Some(log) = self.get(app) {
@@ -161,7 +161,7 @@ impl LogHub {
         Arc::clone(log)
     }
 
-    /// The log of `app`, if it is deployed here.
+    /// The log of `app`, if it exists here.
     #[must_use]
     pub fn get(&self, app: &AppName) -> Option<Arc<AppLog>> {
         let apps = self.apps.read().unwrap_or_else(PoisonError::into_inner);

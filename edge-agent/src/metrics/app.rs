@@ -1,4 +1,4 @@
-//! What is counted for one app: a few atomic additions for each call.
+//! The metrics of one app: a few atomic additions for each call.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,18 +16,18 @@ use super::VersionCounts;
 use super::tally::TallyCounts;
 use crate::invocations::share::AppPlaces;
 
-/// How a request ended, as a label.
+/// The outcome of a request, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The function answered with a status below 500.
     Ok,
     /// The function answered with a status of 500 or more.
     FunctionError,
-    /// The function was ended: trap, limit, no answer.
+    /// The function was ended: trap, limit or no answer.
     FunctionEnded,
-    /// The client's fault: body too large, unknown host, gone away.
+    /// The client's fault: body too large, unknown host, disconnected.
     Client,
-    /// No slot, no room.
+    /// The node is overloaded: no slot or no room.
     Overloaded,
     /// The app is not ready.
     NotReady,
@@ -46,13 +46,13 @@ impl Outcome {
         (Self::Internal, "internal"),
     ];
 
-    /// Its name in metrics.
+    /// The value of the label in the metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         Self::ALL[self as usize].1
     }
 
-    /// The class of an answer that the gateway made itself.
+    /// The outcome for an answer of the gateway's own with this code.
     #[must_use]
     pub fn of_code(code: ErrorCode) -> Self {
         use fdn_core::Fault;
@@ -66,13 +66,13 @@ impl Outcome {
     }
 }
 
-/// Versions of an app that are counted; the oldest is forgotten for one more.
+/// The most versions of an app that are counted; the oldest is dropped for a new one.
 const VERSIONS_MAX: usize = 16;
 
 /// The weight of the newest call in the moving mean of execution times.
 const MEAN_WEIGHT: f64 = 0.1;
-/// What calls take on average is a mean of about so many: enough to see what one call in a hundred does, and few enough that a function that
-/// changes is soon as long as it is now.
+/// The mean time of calls is over about this many: enough that one call in a hundred shows, and few enough that the mean soon follows a function
+/// that changes.
 const MEAN_CALLS: u64 = 300;
 
 /// Counters and handles of one app, kept over its versions.
@@ -85,25 +85,25 @@ pub struct AppMetrics {
     errors: AtomicU64,
     busy: AtomicU32,
     waiting: AtomicU32,
-    /// The moving mean in milliseconds as the bits of an `f64`; 0 until something was measured. Updates may lose one another's
-    /// sample, which a mean survives and a lock for each call would not pay for.
+    /// The moving mean of execution times, in ms, as the bits of an `f64`; 0 until something was measured. Concurrent updates may lose a sample,
+    /// which does not matter for a mean and saves a lock for each call.
     mean: AtomicU64,
-    /// The same of the time until a call had a sandbox that was made for it.
+    /// The moving mean of the time until a call had its instance, alike.
     start_mean: AtomicU64,
-    /// What calls typically take until they are let in, until they have a sandbox, and inside the function: robust means, kept as those above.
+    /// The typical time until a call is admitted, until it has an instance, and inside the function: robust means, stored like those above.
     phases: [AtomicU64; 3],
-    /// How many calls that is of.
+    /// The number of calls in `phases`.
     told: AtomicU64,
-    /// When that was last forgotten, in microseconds after `since`: calls that had begun before are not of it.
+    /// When `phases` were last reset, in microseconds after `since`: calls that began earlier are not included.
     forgot_at: AtomicU64,
     since: Instant,
-    /// How long calls took from then on, start and execution together, outliers in full: a mean, kept like those.
+    /// The mean time of calls since then, start and execution together, with outliers in full; stored like the others.
     served: AtomicU64,
-    /// Each version's own. Locked when a version is made ready and for a report, never for a call.
+    /// The counters of each version. Locked when a version is made ready and for a report, never for a call.
     versions: Mutex<BTreeMap<VersionNumber, Arc<VersionCounts>>>,
-    /// What callers saw.
+    /// What callers experienced.
     tally: TallyCounts,
-    /// Shared by all stages of a workflow.
+    /// The app's places, shared by all stages of a workflow.
     places: Arc<AppPlaces>,
 }
 
@@ -134,13 +134,13 @@ impl AppMetrics {
         }
     }
 
-    /// What the app holds of the node's places.
+    /// The app's share of the node's places.
     #[must_use]
     pub fn places(&self) -> &AppPlaces {
         &self.places
     }
 
-    /// The counters of a version.
+    /// The counters of a version; created if necessary.
     #[must_use]
     pub fn version(&self, version: VersionNumber) -> Arc<VersionCounts> {
         let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -151,7 +151,7 @@ impl AppMetrics {
         counts
     }
 
-    /// What was counted of each version since the agent started.
+    /// The counters of each version since the agent started.
     #[must_use]
     pub fn versions(&self) -> Vec<VersionObserved> {
         let versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -171,7 +171,7 @@ impl AppMetrics {
         }
     }
 
-    /// Notes that a call was let in after `queue`, got its instance after `instantiate`, and ran for `exec` inside the function.
+    /// Records that a call was admitted after `queue`, got its instance after `instantiate`, and ran for `exec` inside the function.
     pub fn ran(&self, queue: Duration, instantiate: Duration, exec: Duration) {
         self.invocations.fetch_add(1, Ordering::Relaxed);
         self.count_phases(queue, instantiate, exec);
@@ -196,18 +196,18 @@ impl AppMetrics {
         }
     }
 
-    /// Notes that a call waited until its code was loaded.
+    /// Counts a call that waited until its code was loaded.
     pub fn cold(&self) {
         self.tally.cold();
     }
 
-    /// What callers saw since the agent started.
+    /// What callers experienced since the agent started.
     #[must_use]
     pub fn tally(&self) -> Tally {
         self.tally.read()
     }
 
-    /// A call runs until the guard is dropped.
+    /// Counts a call as running until the guard is dropped.
     #[must_use]
     pub fn running(self: &Arc<Self>) -> CountGuard {
         self.busy.fetch_add(1, Ordering::Relaxed);
@@ -217,7 +217,7 @@ impl AppMetrics {
         }
     }
 
-    /// A call waits until the guard is dropped.
+    /// Counts a call as waiting until the guard is dropped.
     #[must_use]
     pub fn waiting(self: &Arc<Self>) -> CountGuard {
         self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -227,44 +227,44 @@ impl AppMetrics {
         }
     }
 
-    /// Calls since the agent started.
+    /// The number of calls since the agent started.
     #[must_use]
     pub fn invocations(&self) -> u64 {
         self.invocations.load(Ordering::Relaxed)
     }
 
-    /// Calls that ended in a 5xx of the function's making.
+    /// The number of calls that ended in a 5xx caused by the function.
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.errors.load(Ordering::Relaxed)
     }
 
-    /// Calls that run now.
+    /// The number of calls that run now.
     #[must_use]
     pub fn busy_now(&self) -> u32 {
         self.busy.load(Ordering::Relaxed)
     }
 
-    /// Calls that wait now.
+    /// The number of calls that wait now.
     #[must_use]
     pub fn waiting_now(&self) -> u32 {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// The moving mean of the time inside the function, if something was measured.
+    /// The moving mean of the time inside the function; `None` until something was measured.
     #[must_use]
     pub fn execution_mean(&self) -> Option<Millis> {
         read(&self.mean)
     }
 
-    /// What calls typically take in each phase, if any has run.
+    /// The typical time of calls in each phase; `None` if none has run.
     #[must_use]
     pub fn phases(&self) -> Option<PhaseTimes> {
         let [queue, start, execution] = [0, 1, 2].map(|at: usize| {
             let known = f64::from_bits(self.phases[at].load(Ordering::Relaxed));
             Millis::new(known)
         });
-        // What is typical is never above the mean for long: it is what follows faster when calls become slower.
+        // The typical time can exceed the mean only briefly, since it follows faster when calls become slower.
         let typical = (start + execution).get();
         let ratio = f64::from_bits(self.served.load(Ordering::Relaxed)) / typical;
         (self.told.load(Ordering::Relaxed) > 0).then_some(PhaseTimes {
@@ -279,8 +279,8 @@ impl AppMetrics {
         })
     }
 
-    /// Forgets what calls typically take, since from now on they are served in another form. Calls that have begun in the form before do not
-    /// count for it when they end. Counts stay.
+    /// Resets the typical times, because calls are served in another form from now on. Calls that began in the previous form are not included
+    /// when they end. Counts are kept.
     pub fn forget_phases(&self) {
         let now = micros(self.since.elapsed());
         self.forgot_at.store(now, Ordering::Relaxed);
@@ -291,7 +291,7 @@ impl AppMetrics {
         self.served.store(0, Ordering::Relaxed);
     }
 
-    /// The moving mean of the time until a call had its instance, if something was measured.
+    /// The moving mean of the time until a call had its instance; `None` until something was measured.
     #[must_use]
     pub fn start_mean(&self) -> Option<Millis> {
         read(&self.start_mean)
@@ -307,7 +307,7 @@ fn read(mean: &AtomicU64) -> Option<Millis> {
     (mean > 0.0).then(|| Millis::new(mean))
 }
 
-/// The mean of `before` samples and one more; of many, of about the last [`MEAN_CALLS`].
+/// Adds a sample to the mean of `before` samples; of many, the mean is over about the last [`MEAN_CALLS`].
 fn running_mean(known: f64, before: u64, sample: f64) -> f64 {
     let weight = 1.0 / (before.min(MEAN_CALLS - 1) + 1) as f64;
     known + weight * (sample - known)

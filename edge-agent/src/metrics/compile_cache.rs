@@ -1,4 +1,4 @@
-//! The compile cache of a node that compiles for itself.
+//! Metrics of the compile cache, for a node that compiles by itself.
 
 use prometheus::{IntCounterVec, IntGauge};
 
@@ -7,11 +7,11 @@ use super::Maker;
 /// Metrics of the compile cache.
 #[derive(Clone, Debug)]
 pub struct CompileCacheMetrics {
-    /// Functions of components that were compiled, by whether they were in it: `hit`, `miss`.
+    /// Functions of compiled components, by whether they were in the cache: `hit`, `miss`.
     pub functions: IntCounterVec,
-    /// Its bytes.
+    /// The size of the cache, in bytes.
     pub size: IntGauge,
-    /// Packs that went because others needed their room, since the start.
+    /// Packs evicted since the start to make room for others.
     pub evictions: IntGauge,
 }
 

@@ -1,13 +1,14 @@
-//! What is counted of calls that are handed on between gateways.
+//! Metrics of calls that are handed on between gateways.
 
 use prometheus::IntCounterVec;
 
 use super::Maker;
 
-/// Metrics of calls that are handed on. Their labels take a few words each.
+/// Metrics of calls that are handed on. Their labels have few values.
 #[derive(Clone, Debug)]
 pub struct ForwardMetrics {
-    /// Attempts to hand a call on, by where to (node, cluster), how they ended (answered, busy, not_started, not_reached, lost, late) and why (unready, busy); none and full where too many are under way.
+    /// Attempts to hand a call on, by target (node, cluster), result (answered, busy, not_started, not_reached, lost, late) and reason (unready,
+    /// busy); target none and result full if too many are in progress.
     pub sent: IntCounterVec,
     /// Calls that other gateways handed on to this one, by outcome: answered, not_started, failed.
     pub served: IntCounterVec,

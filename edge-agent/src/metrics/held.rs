@@ -1,4 +1,4 @@
-//! What calls and instances hold of the node, read when somebody asks.
+//! Metrics of what calls and instances hold of the node, read when the metrics are collected.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use prometheus::{IntGaugeVec, Opts, Registry};
 
 use crate::invocations::Ledger;
 
-/// Shows a ledger.
+/// Collects the figures of a ledger.
 struct Held {
     ledger: Arc<Ledger>,
     gauges: IntGaugeVec,
 }
 
-/// Shows what is held of a node by its ledger, from now on.
+/// Registers the metrics of what is held of a node by its ledger.
 ///
 /// # Errors
-/// When it is shown already.
+/// When they are registered already.
 pub fn show_held(
     registry: &Registry,
     node: &NodeId,

@@ -1,4 +1,4 @@
-//! What is counted about instances and those who wait for them.
+//! Metrics of instances and of the calls that wait for them.
 
 use prometheus::{Histogram, IntCounterVec, IntGauge, IntGaugeVec};
 
@@ -11,25 +11,25 @@ pub struct InstanceMetrics {
     pub instances: IntGaugeVec,
     /// Calls by state: `running`, `waiting`.
     pub calls: IntGaugeVec,
-    /// Apps whose calls wait because the app's instances, or those of its tenant, hold their share of the memory.
+    /// Apps whose calls wait because instances of the app, or of its tenant, hold their share of the memory.
     pub apps_at_share: IntGauge,
     /// Starts by result.
     pub starts: IntCounterVec,
-    /// From the order to start an instance until it answered.
+    /// The time from the order to start an instance until it responded.
     pub cold_start: Histogram,
-    /// How long calls waited for an instance.
+    /// The time that calls waited for an instance.
     pub wait: Histogram,
-    /// Idle instances that were paused and woken, or not.
+    /// Orders to pause and to resume idle instances, by result.
     pub pauses: IntCounterVec,
-    /// From the order to wake a paused instance until calls could be handed to it.
+    /// The time from the order to resume a paused instance until calls could be handed to it.
     pub resume: Histogram,
-    /// What became of instances on standby, and of starts that asked for one.
+    /// Instances on standby by what became of them, and starts that found none.
     pub standby: IntCounterVec,
-    /// Instances stopped, by why.
+    /// Instances stopped, by reason.
     pub stops: IntCounterVec,
-    /// Instances that ended without being told to, by how.
+    /// Instances that ended without an order, stopped responding or worked on calls too long, by reason.
     pub lost: IntCounterVec,
-    /// Calls made again, by why.
+    /// Retried calls, by reason.
     pub retries: IntCounterVec,
 }
 

@@ -1,7 +1,8 @@
 //! Prometheus metrics of one node.
 //!
-//! Labels are bounded: `app` takes the names of apps that are deployed now, `app/stage` for stages of workflows, or `other`; the series of an app that is removed go
-//! with it. What a request touches is resolved once for each app ([`AppMetrics`]), so that counting costs a few atomic additions.
+//! The number of label values is bounded: `app` is the name of a deployed app, `app/stage` for stages of workflows, or `_other`; the series of an
+//! app that is removed are removed too. What a request touches is resolved once for each app ([`AppMetrics`]), so that counting costs a few
+//! atomic additions.
 
 mod app;
 mod compile_cache;
@@ -35,34 +36,34 @@ pub use workflows::WorkflowMetrics;
 use crate::invocations::share::{AppPlaces, TenantPlaces};
 use crate::policy::PolicyMetrics;
 
-/// The label of requests that belong to no deployed app. Not a possible app name, because those have no underscore.
+/// The label of requests that belong to no deployed app. Not a valid app name, because those have no underscore.
 const OTHER: &str = "_other";
 
 /// All metrics of the node.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    /// What `/metrics` shows.
+    /// The registry behind `/metrics`.
     pub registry: Registry,
-    /// Of every app that is here. Locked when an app comes, never for a call.
+    /// The places of every app on this node. Locked when an app is added, never for a call.
     places: Arc<Mutex<BTreeMap<AppName, Weak<AppPlaces>>>>,
-    /// Of every tenant that has an app here, alike.
+    /// The places of every tenant with an app on this node, alike.
     tenants: Arc<Mutex<BTreeMap<TenantTag, Weak<TenantPlaces>>>>,
     requests: IntCounterVec,
     duration: HistogramVec,
     start: HistogramVec,
     /// Requests that belong to no deployed app.
     pub other: Arc<AppMetrics>,
-    /// Calls that run.
+    /// Running calls.
     pub busy: IntGauge,
-    /// Calls that wait for a slot.
+    /// Calls waiting for a slot.
     pub waiting: IntGauge,
-    /// Calls that wait for a place of their app's or their tenant's share.
+    /// Calls waiting for a place of their app's or their tenant's share.
     pub waiting_for_share: IntGaugeVec,
     /// Calls held for an app that is being made ready.
     pub held: IntGauge,
-    /// Whether the node may take new work (1) or is drained or removed (0).
+    /// Whether the node takes new work (1), or is drained or removed (0).
     pub takes_work: IntGauge,
-    /// When the node's certificate ends, in seconds since 1970; 0 without one.
+    /// When the node's certificate expires, in seconds since 1970; 0 without one.
     pub certificate_expires: IntGauge,
     /// Instances in containers and pods.
     pub instances: InstanceMetrics,
@@ -72,61 +73,61 @@ pub struct Metrics {
     pub forward: ForwardMetrics,
     /// Spans of calls that are exported.
     pub traces: TraceMetrics,
-    /// Clients' calls that came by an older plan's answer or by none, by how the plans stood to this cluster.
+    /// Clients' calls that arrived although no current plan sends clients to this cluster, by how the plans use it.
     off_plan: IntCounterVec,
-    /// Calls refused because the node or their function has too many, by reason.
+    /// Calls refused because the node, their app, tenant or function has too many, by reason.
     pub refused: IntCounterVec,
     /// Policies of apps.
     pub policy: PolicyMetrics,
     /// Client connections accepted.
     pub connections: IntCounter,
-    /// Looks at the files of certificates that failed.
+    /// Failed checks of the certificate files.
     pub certificate_errors: IntCounter,
-    /// First calls of a loaded version: how long loading took.
+    /// The time to load a version at its first call.
     pub cold_start: Histogram,
     /// Bytes in the artifact cache.
     pub cache_size: IntGauge,
-    /// Bytes of it that deployed apps need.
+    /// Bytes of the cache that deployed apps need.
     pub cache_needed: IntGauge,
     /// Artifacts evicted.
     pub cache_evictions: IntCounter,
-    /// Artifacts refused because what is needed fills the cache.
+    /// Artifacts refused because what deployed apps need fills the cache.
     pub cache_full: IntCounter,
     /// Artifacts fetched, by result.
     pub fetches: IntCounterVec,
     /// Components compiled, by result.
     pub compiles: IntCounterVec,
-    /// What is known of components that were compiled before.
+    /// The compile cache.
     pub compile_cache: CompileCacheMetrics,
-    /// Machine code asked of the controller, by result: `taken`, `absent`, `distrusted`, `failed`.
+    /// Requests to the controller for machine code, by result: `taken`, `absent`, `distrusted`, `failed`.
     pub compiled_taken: IntCounterVec,
     /// Apps by phase.
     pub apps: IntGaugeVec,
-    /// Log lines that followers lost.
+    /// Log lines that slow followers lost.
     pub log_lines_dropped: IntCounter,
     /// Log lines captured.
     pub log_lines: IntCounter,
     /// Reports sent, by kind.
     pub reports_sent: IntCounterVec,
-    /// Reports that no controller took in time, by kind.
+    /// Reports that no controller accepted in time, by kind.
     pub reports_dropped: IntCounterVec,
-    /// Samples of round-trip times left out because there were too many prefixes.
+    /// Round-trip samples dropped because there were too many prefixes.
     pub rtt_dropped: IntCounter,
-    /// Measurements of links to other clusters by result.
+    /// Measurements of links to other clusters, by result.
     pub links: IntCounterVec,
-    /// Whether a controller is connected (1) or not (0).
+    /// Whether the node is connected to a controller (1) or not (0).
     pub controller_up: IntGauge,
-    /// Instances by state (`live`, `idle`) and calls in the background (`heavy`).
+    /// Instances by state (`live`, `idle`) and background calls (`heavy`).
     pub engine: IntGaugeVec,
 }
 
-/// Bounds of the latency histograms, in seconds.
+/// The bounds of the latency histograms, in seconds.
 const LATENCY: [f64; 16] = [
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     10.0, 60.0,
 ];
 
-/// Bounds of the histograms of starts, in seconds.
+/// The bounds of the histograms of starts, in seconds.
 const STARTS: [f64; 12] = [
     0.000_005, 0.000_01, 0.000_025, 0.000_05, 0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.05,
     0.5,
@@ -224,7 +225,7 @@ fn off_plan(make: &Maker) -> Result<IntCounterVec, prometheus::Error> {
 }
 
 impl Metrics {
-    /// Registers all metrics of `node` in a registry of their own.
+    /// Registers all metrics of `node` in a new registry.
     ///
     /// # Errors
     /// When two have the same name.
@@ -329,14 +330,14 @@ impl Metrics {
         })
     }
 
-    /// Counts a client's call that is taken in here although no plan sends clients here now.
+    /// Counts a client's call that is accepted here although no current plan sends clients here.
     pub fn routed(&self, plan: PlanUse) {
         if !plan.is_used() {
             self.off_plan.with_label_values(&[plan.as_str()]).inc();
         }
     }
 
-    /// The handles of one app.
+    /// The metrics of one app.
     #[must_use]
     pub fn app(&self, app: &AppName) -> Arc<AppMetrics> {
         let places = self.places(app);
@@ -347,7 +348,7 @@ impl Metrics {
         ))
     }
 
-    /// The handles of one stage of a workflow; its label is `app/stage`.
+    /// The metrics of one stage of a workflow; its label is `app/stage`.
     #[must_use]
     pub fn stage(&self, app: &AppName, stage: &StageName) -> Arc<AppMetrics> {
         let label = format!("{app}/{stage}");
@@ -355,30 +356,30 @@ impl Metrics {
         Arc::new(AppMetrics::new(series, &label, self.places(app)))
     }
 
-    /// The app's share of the node's places, the same one for all its stages.
+    /// The app's share of the node's places, the same for all its stages.
     fn places(&self, app: &AppName) -> Arc<AppPlaces> {
         one_of(&self.places, app, AppPlaces::default)
     }
 
-    /// Says whose an app is: it has a share of the node's places together with the tenant's others.
+    /// Sets the tenant of an app: the app shares the tenant's part of the node's places with the tenant's other apps.
     pub fn belong(&self, app: &AppName, tenant: TenantTag) {
         let places = one_of(&self.tenants, &tenant, || TenantPlaces::of(tenant));
         self.places(app).belong(places);
     }
 
-    /// Drops the series of a stage that is gone.
+    /// Removes the series of a stage that no longer exists.
     pub fn forget_stage(&self, app: &AppName, stage: &StageName) {
         self.forget_label(&format!("{app}/{stage}"));
     }
 
-    /// Drops the series of an app that is gone.
+    /// Removes the series of an app that no longer exists.
     pub fn forget(&self, app: &AppName) {
         self.forget_label(app.as_str());
     }
 
     fn forget_label(&self, app: &str) {
         for (_, outcome) in Outcome::ALL {
-            // The only failure is that the series does not exist.
+            // It fails only if the series does not exist.
             drop(self.requests.remove_label_values(&[app, outcome]));
         }
         drop(self.duration.remove_label_values(&[app]));
@@ -386,7 +387,7 @@ impl Metrics {
     }
 }
 
-/// The one of this key that somebody has, or else a new one. Those that nobody has any more are forgotten.
+/// Returns the value of this key that is still in use, or a new one. Values no longer in use are removed from the map.
 fn one_of<K: Ord + Clone, V>(
     all: &Mutex<BTreeMap<K, Weak<V>>>,
     key: &K,
@@ -459,10 +460,10 @@ mod tests {
         drop(guard);
         assert_eq!((app.busy_now(), app.waiting_now()), (0, 0));
         assert_eq!(app.invocations(), 2);
-        // In another form calls take what they take in that one, and not a mixture; counts go on.
+        // In another form calls have the times of that form, not a mixture; counters continue.
         app.forget_phases();
         assert_eq!((app.phases(), app.invocations()), (None, 2));
-        // One that had begun before is of the form before.
+        // A call that began earlier belongs to the previous form.
         ran(Duration::from_secs(70));
         assert_eq!((app.phases(), app.invocations()), (None, 3));
         ran(Duration::ZERO);
@@ -489,19 +490,19 @@ mod tests {
                 phases.execution.get() * phases.mean_ratio.expect("known"),
             )
         };
-        // A probe that is answered at once, then a function of 600 ms.
+        // A probe that is answered at once, then a function that takes 600 ms.
         let (typical, mean) = long(&mut std::iter::once(0).chain([600; 40]));
         assert!(
             (500.0..660.0).contains(&typical) && (540.0..660.0).contains(&mean),
             "{typical} {mean}"
         );
-        // One call in ten takes twenty times as long: it says little of what is typical, and counts in full.
+        // One call in ten takes twenty times as long: it hardly affects the typical time, but counts in full for the mean.
         let (typical, mean) = long(&mut (0..300).map(|n| if n % 10 == 9 { 200 } else { 10 }));
         assert!(
             typical < 20.0 && (27.0..31.0).contains(&mean),
             "{typical} {mean}"
         );
-        // Calls become five times as long, and load with them.
+        // Calls become five times as long, and the load with them.
         let (typical, mean) = long(&mut [10; 300].into_iter().chain([50; 50]));
         assert!(
             (45.0..51.0).contains(&typical) && mean >= typical,

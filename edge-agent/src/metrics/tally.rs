@@ -1,4 +1,4 @@
-//! What callers of one app saw, for the controller's figures: a few atomic additions for each call.
+//! What callers of one app experienced, for the controller's figures: a few atomic additions for each call.
 
 use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use fdn_core::rollout::{BUCKETS, CallCounts, sparse};
 
 use super::Outcome;
 
-/// Counters of one app, kept over its versions.
+/// The counters of one app, kept over its versions.
 #[derive(Debug)]
 pub(super) struct TallyCounts {
     failures: AtomicU64,
@@ -49,9 +49,9 @@ impl TallyCounts {
         self.cold_starts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What was counted since the agent started.
+    /// The counters since the agent started.
     pub(super) fn read(&self) -> Tally {
-        // Failures are counted after their call: read first, they are never more than the calls.
+        // Failures are counted after their call: read first, they never exceed the calls.
         let failures = self.failures.load(Ordering::Relaxed);
         let latency: [u64; BUCKETS] = array::from_fn(|at| self.latency[at].load(Ordering::Relaxed));
         let calls = latency.iter().sum::<u64>().max(failures);

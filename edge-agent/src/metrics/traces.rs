@@ -1,17 +1,17 @@
-//! What is counted of spans that are exported.
+//! Metrics of the export of spans.
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge};
 
 use super::Maker;
 
-/// Metrics of the export of spans. Their label takes three words.
+/// Metrics of the export of spans. Their label has three values.
 #[derive(Clone, Debug)]
 pub struct TraceMetrics {
-    /// Calls that wait to be exported.
+    /// Calls waiting to be exported.
     pub waiting: IntGauge,
-    /// Calls that found the queue full.
+    /// Calls dropped because the queue was full.
     pub dropped: IntCounter,
-    /// Spans that left the queue: sent; rejected by the collector; failed, because it was not reached or did not take them.
+    /// Spans that left the queue: sent; rejected by the collector; failed, because the collector was not reached or did not accept them.
     pub spans: IntCounterVec,
 }
 

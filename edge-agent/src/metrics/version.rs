@@ -1,4 +1,4 @@
-//! What is counted of one version of an app, so that it can be held to an objective: a few atomic additions for each call.
+//! The metrics of one version of an app, for checks against its objective: a few atomic additions for each call.
 
 use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use fdn_core::rollout::{BUCKETS, CallCounts, VersionObserved, bucket_of, sparse}
 
 use super::Outcome;
 
-/// Counters of one version, kept over changes of its secrets.
+/// The counters of one version, kept when its secrets change.
 #[derive(Debug)]
 pub struct VersionCounts {
     calls: AtomicU64,
@@ -28,7 +28,7 @@ impl Default for VersionCounts {
 }
 
 impl VersionCounts {
-    /// Counts a call that ended, by the time to the head of its answer. One that did not end by the version's doing is not counted.
+    /// Counts an ended call, by the time to the head of its answer. Outcomes that the version did not cause are not counted.
     pub fn ended(&self, outcome: Outcome, head: Duration) {
         let failed = match outcome {
             Outcome::Ok => false,
@@ -41,10 +41,10 @@ impl VersionCounts {
             .fetch_add(u64::from(failed), Ordering::Relaxed);
     }
 
-    /// What was counted since the agent started.
+    /// The counters since the agent started.
     #[must_use]
     pub fn observed(&self, version: VersionNumber) -> VersionObserved {
-        // Read one after the other while calls end, so they may be of slightly different moments.
+        // Read one after the other while calls end, so the values may be from slightly different moments.
         let failures = self.failures.load(Ordering::Relaxed);
         let calls = self.calls.load(Ordering::Relaxed).max(failures);
         let latency = array::from_fn(|at| self.latency[at].load(Ordering::Relaxed));

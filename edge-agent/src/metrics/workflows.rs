@@ -1,32 +1,32 @@
-//! What is counted of workflows: runs, and calls of their stages in both directions.
+//! Metrics of workflows: runs, and calls of their stages in both directions.
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge};
 
 use super::Maker;
 
-/// Metrics of workflows. Their labels take a few words each.
+/// Metrics of workflows. Their labels have few values.
 #[derive(Clone, Debug)]
 pub struct WorkflowMetrics {
-    /// Runs that this gateway leads now.
+    /// Runs that this gateway coordinates now.
     pub running: IntGauge,
-    /// Bytes that these runs keep.
+    /// Bytes that these runs hold.
     pub kept: IntGauge,
     /// Runs that ended, by outcome: answered, failed, late, refused.
     pub runs: IntCounterVec,
-    /// Attempts at stages, by where they ran (here, away) and how they ended (done, not_started, lost, answered, refused).
+    /// Attempts at stages, by place (here, away) and result (done, not_started, lost, answered, refused).
     pub stages: IntCounterVec,
     /// Stage calls of other gateways, by outcome: answered, not_started, failed, forbidden.
     pub served: IntCounterVec,
-    /// What controllers ask, by what it is about (call, logs, calls, other) and whether it is answered or forbidden.
+    /// Requests of controllers, by subject (call, logs, calls, other) and whether they are answered or forbidden.
     pub asked: IntCounterVec,
-    /// Later stages that were told of their call, by where they will run (here, away) and what came of it (started, warm, no_room, later, unknown, lost,
+    /// Announcements of calls to later stages, by where these will run (here, away) and result (started, warm, no_room, later, unknown, lost,
     /// dropped).
     pub prewarms: IntCounterVec,
-    /// Calls that gateways told of, by what was done (started, warm, no_room, later, unknown).
+    /// Calls that other gateways announced, by what was done (started, warm, no_room, later, unknown).
     pub prewarms_served: IntCounterVec,
     /// Connections to gateways of other clusters.
     pub connections: IntGauge,
-    /// Runs of which the controllers were not told how they ended.
+    /// Runs whose end was not reported to the controllers.
     pub untold: IntCounter,
 }
 

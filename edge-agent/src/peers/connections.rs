@@ -1,4 +1,4 @@
-//! Connections to other nodes: a few to each, made when they are needed and shared by all calls.
+//! Connections to other nodes: a few per node, opened on demand and shared by all calls.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,24 +17,24 @@ use tokio::sync::SetOnce;
 
 use super::chain;
 
-/// A request that got no answer.
+/// Why a request got no response.
 #[derive(Debug)]
 pub(super) enum Unsent {
     /// Nothing of it was sent.
     NotSent(String),
-    /// It may have arrived.
+    /// The other node may have received it.
     Interrupted(String),
 }
 
-/// The connections of this node to others.
+/// This node's connections to other nodes.
 #[derive(Debug)]
 pub(super) struct Connections {
-    /// Who this is, for those who show no certificates.
+    /// This node's name, for connections without certificates.
     name: HeaderValue,
     cluster: Arc<SetOnce<Cluster>>,
-    /// The connections live on the agent's runtime, not on that of a gateway thread.
+    /// The agent's runtime: connections live there, not on that of a gateway thread.
     runtime: Handle,
-    /// What runs instances, in words of failures.
+    /// The kind of runtime that failures name.
     pub(super) kind: Kind,
     per_node: usize,
     nodes: Mutex<BTreeMap<NodeId, Arc<Lines>>>,
@@ -42,7 +42,7 @@ pub(super) struct Connections {
     open: IntGauge,
 }
 
-/// The connections to one node.
+/// The connections to one node, used in turn.
 #[derive(Debug)]
 struct Lines {
     slots: Vec<tokio::sync::Mutex<Option<PeerConnection>>>,
@@ -74,7 +74,7 @@ impl Connections {
         }
     }
 
-    /// Who is where, and who no longer is.
+    /// Updates the members' addresses and closes the connections to nodes that are no longer members.
     pub(super) fn members(&self, status: &ClusterStatus) {
         let known = status.members.iter();
         let known: BTreeMap<_, _> = known.map(|one| (one.node.clone(), one.address)).collect();
@@ -91,7 +91,7 @@ impl Connections {
         self.close(gone);
     }
 
-    /// A node is lost: what is under way there is cut short.
+    /// Closes the connections to a lost node, which interrupts its calls.
     pub(super) fn drop_node(&self, node: &NodeId) {
         let gone = lock(&self.nodes).remove(node);
         lock(&self.addresses).remove(node);
@@ -110,7 +110,7 @@ impl Connections {
         }
     }
 
-    /// Sends a request and waits for the head of its answer.
+    /// Sends a request and waits for the response head.
     pub(super) async fn send(
         &self,
         node: &NodeId,
@@ -118,7 +118,7 @@ impl Connections {
     ) -> Result<Response<Incoming>, Unsent> {
         request.headers_mut().insert(NODE, self.name.clone());
         *request.version_mut() = http::Version::HTTP_2;
-        // A connection may have ended and not been noticed: the next one is new.
+        // A connection may have ended unnoticed; the second attempt opens a new one.
         for again in [true, false] {
             let mut connection = match self.connection(node).await {
                 Ok(connection) => connection,
@@ -156,7 +156,7 @@ impl Connections {
         };
         let turn = lines.next.fetch_add(1, Ordering::Relaxed);
         let slot = &lines.slots[turn % lines.slots.len()];
-        // One connects, the others wait for it.
+        // One caller connects, the others wait for it.
         let mut slot = slot.lock().await;
         if let Some(connection) = &*slot
             && !connection.sender.is_closed()

@@ -1,6 +1,6 @@
 //! The runtime of a node that runs no containers itself: its calls go to instances on other nodes of its cluster.
 //!
-//! Nothing is ever started by it, because the cluster hears that the node has no room for instances.
+//! It never starts anything, because the node reports to the cluster that it has no room for instances.
 
 use std::sync::Arc;
 
@@ -26,9 +26,9 @@ impl Runtime for Elsewhere {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            // As far as the node can that runs them; one that cannot says so, and they stay awake.
+            // The node that runs an instance pauses it; if that node cannot, it says so and the instance stays awake.
             pause: true,
-            // They are left to the nodes that run them.
+            // Instances are left to the nodes that run them.
             survives_agent: true,
             devices: false,
         }

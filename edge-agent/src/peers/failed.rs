@@ -1,8 +1,8 @@
-//! GPU memory that the cluster must not give away though nobody holds it: that of devices that are out of service.
+//! Withholds from the cluster the GPU memory of devices that are out of service.
 //!
-//! The cluster counts a node's GPU memory as one sum, fixed when the node joins; which device gives what is the node's own affair
-//! (fdn-devices). Memory that no device can give is therefore held here like an instance that was found. Otherwise tasks would go on coming to a
-//! node that has to refuse each of them.
+//! The cluster counts a node's GPU memory as one sum, fixed when the node joins; which device provides what is known to the node only
+//! (fdn-devices). Memory that no device can provide is therefore held here, like that of an instance found at startup. Otherwise the cluster
+//! would go on sending tasks that the node has to refuse.
 
 use fdn_cluster::Cluster;
 use fdn_cluster::TaskId;
@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::Node;
 
-/// What is held now: pieces, for what fails at different times is held at different times.
+/// The memory held now, in pieces, because devices fail at different times.
 #[derive(Default)]
 pub(super) struct Failed {
     pieces: Vec<(MebiBytes, TaskId)>,
@@ -23,8 +23,8 @@ impl Failed {
         all.fold(MebiBytes(0), MebiBytes::saturating_add)
     }
 
-    /// Takes a piece more, or gives pieces back, until as much is held as is wanted. What the cluster has given away meanwhile is not to be had: then
-    /// nothing is, until the next look.
+    /// Holds a further piece or releases all pieces, until `wanted` is held. Memory that the cluster has assigned meanwhile cannot be held; that
+    /// is tried again at the next look.
     pub(super) async fn hold(&mut self, cluster: &Cluster, wanted: MebiBytes) {
         if wanted < self.held() {
             for (_, task) in self.pieces.drain(..) {
@@ -48,7 +48,7 @@ impl Failed {
 }
 
 impl Node {
-    /// GPU memory that the cluster counts on and no device can give: what it was told of, less what is bound and what can be bound.
+    /// GPU memory that the cluster counts on and no device can provide: the announced sum less what is bound and what can still be bound.
     pub(super) fn gpu_lost(&self) -> MebiBytes {
         if self.gpu == MebiBytes(0) {
             return MebiBytes(0);

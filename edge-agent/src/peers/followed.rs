@@ -1,4 +1,4 @@
-//! Instances on other nodes, as this node hears of them: a stream of lines for each, which also tells that node that it is still wanted.
+//! The state of instances on other nodes: one stream of JSON lines per instance, which also tells that node that the instance is still wanted.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -17,24 +17,24 @@ use tokio::time::sleep;
 use super::connections::{Connections, Unsent};
 use super::wire::{self, Failure, LINE_MAX, Told, Verb};
 
-/// After how many broken streams in a row an instance counts as not answering; the pauses between them.
+/// The number of consecutive broken streams after which an instance counts as unresponsive, and the pause between attempts, which grows.
 const TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long the cluster's word that an instance has ended waits for the instance's own, which says how.
+/// When the cluster reports an end, how long to wait for the instance's own last line, which has the reason.
 const LAST_LINE: Duration = Duration::from_secs(1);
 
-/// How the start of an instance went.
+/// The result of starting an instance.
 #[derive(Clone, Debug)]
 pub(super) enum Begun {
     /// Not known yet.
     Waiting,
-    /// It was started.
+    /// The instance was started.
     Started(Box<Description>),
-    /// It was not.
+    /// The instance was not started.
     Failed(Failure),
 }
 
-/// What is known of an instance on another node.
+/// The known state of an instance on another node.
 #[derive(Debug)]
 pub(super) struct Followed {
     pub(super) task: TaskId,
@@ -42,19 +42,19 @@ pub(super) struct Followed {
     pub(super) begun: watch::Sender<Begun>,
     pub(super) state: watch::Sender<InstanceState>,
     log: Mutex<Vec<LogLine>>,
-    /// Its node is lost.
+    /// Cancelled when the instance's node is lost.
     lost: CancellationToken,
-    /// Nobody here wants it any more.
+    /// Cancelled when nobody here uses the instance any more.
     left: CancellationToken,
 }
 
 /// Why a stream ended.
 enum Broken {
-    /// With its last line.
+    /// It ended with its last line.
     Over,
     /// There is no such instance.
     Unknown,
-    /// The connection broke, or was not there.
+    /// The connection broke or could not be made.
     Cut(String),
 }
 
@@ -70,7 +70,7 @@ impl Followed {
         *self.log.lock().unwrap_or_else(PoisonError::into_inner) = log;
     }
 
-    /// An end is for ever.
+    /// Sets the state; an end is final.
     pub(super) fn set(&self, next: InstanceState) {
         self.state.send_if_modified(|state| {
             let change = state.exit().is_none() && *state != next;
@@ -123,7 +123,7 @@ impl Followed {
         Ok(())
     }
 
-    /// Follows it until it is gone, or nobody wants it.
+    /// Follows the instance until it is gone or nobody uses it.
     async fn run(&self, connections: &Connections) {
         let mut tries = 0;
         loop {
@@ -144,7 +144,7 @@ impl Followed {
                 if is_new {
                     return self.gone(Exit::lost());
                 }
-                // The pool takes another one; if the node is there after all, it hears that this one is not wanted.
+                // The pool takes another instance; if the node still runs this one, it learns that this one is not wanted.
                 self.set(InstanceState::Unresponsive { reason });
             }
             tokio::select! {
@@ -203,11 +203,11 @@ impl Followed {
     }
 }
 
-/// What this node follows, by task.
+/// The instances that this node follows, by task.
 #[derive(Debug, Default)]
 pub(super) struct Follows(Mutex<BTreeMap<u64, Weak<Followed>>>);
 
-/// Follows an instance until this is dropped.
+/// Follows an instance until dropped.
 #[derive(Debug)]
 pub(super) struct Following {
     pub(super) followed: Arc<Followed>,
@@ -227,7 +227,7 @@ impl Drop for Following {
 }
 
 impl Follows {
-    /// Begins to follow an instance.
+    /// Starts following an instance.
     pub(super) fn begin(
         self: &Arc<Self>,
         task: TaskId,
@@ -260,25 +260,25 @@ impl Follows {
         all.get(&task.0)?.upgrade()
     }
 
-    /// All of them.
+    /// All followed instances.
     pub(super) fn all(&self) -> Vec<Arc<Followed>> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// How many there are.
+    /// The number of followed instances.
     pub(super) fn len(&self) -> usize {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// The node of an instance is lost.
+    /// Handles the loss of an instance's node; returns the node.
     pub(super) fn lost(&self, task: TaskId) -> Option<NodeId> {
         let followed = self.get(task)?;
         followed.lost.cancel();
         Some(followed.node.clone())
     }
 
-    /// The cluster says that an instance has ended.
+    /// Handles the cluster's report that an instance has ended.
     pub(super) fn ended(&self, task: TaskId, runtime: &tokio::runtime::Handle) {
         if let Some(followed) = self.get(task) {
             runtime.spawn(async move {

@@ -1,4 +1,4 @@
-//! Which certificate each node showed last, so that one that was revoked is refused, and whoever showed it is known.
+//! Tracks each node's latest certificate, to refuse revoked ones and to know the nodes that presented them.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,10 +9,10 @@ use tracing::warn;
 
 use crate::fleet::FleetView;
 
-/// Nodes that are remembered; one more is refused. The authority would have to sign that many.
+/// The maximum number of remembered nodes; further ones are refused. The authority would have to sign that many certificates.
 const MOST: usize = 65_536;
 
-/// The serial numbers.
+/// The serial number of each node's latest certificate.
 #[derive(Debug, Default)]
 pub(super) struct Gate(Mutex<BTreeMap<NodeId, String>>);
 
@@ -21,7 +21,7 @@ impl Gate {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a node that shows this certificate (DER) is talked with.
+    /// Whether a node with this certificate (DER) may connect.
     pub(super) fn admits(&self, view: &FleetView, node: &NodeId, certificate: &[u8]) -> bool {
         let serial = match <Facts>::of_der(certificate) {
             Ok(facts) => facts.serial,
@@ -42,7 +42,7 @@ impl Gate {
         true
     }
 
-    /// Whether the certificate that a node showed last still counts; a node without one is not refused for that here.
+    /// Whether the node's latest certificate is still valid; a node with no known certificate is not refused here.
     pub(super) fn is_known_good(&self, view: &FleetView, node: &NodeId) -> bool {
         let known = self.lock();
         known
@@ -50,7 +50,7 @@ impl Gate {
             .is_none_or(|serial| !view.is_revoked(serial))
     }
 
-    /// Nodes whose last certificate was revoked.
+    /// The nodes whose latest certificate was revoked.
     pub(super) fn revoked(&self, view: &FleetView) -> Vec<NodeId> {
         let known = self.lock();
         let revoked = known.iter().filter(|(_, serial)| view.is_revoked(serial));
@@ -65,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// What operators said when they revoked these certificates.
+    /// A view in which these certificates are revoked.
     fn view(serials: &[&str]) -> FleetView {
         let revoked = |serial: &&str| Revoked {
             serial: (*serial).to_owned(),

@@ -1,5 +1,5 @@
-//! What the cluster orders on this node: instances are started within the ledger, watched until they are gone, and ended when nobody
-//! wants them any more.
+//! Executes the cluster's orders on this node: starts instances within the ledger, watches them until they are gone, and ends those that nobody
+//! uses any more.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,13 +16,13 @@ use super::{Node, chain};
 use crate::invocations::placer::{Need, PlaceError, Placed};
 use crate::invocations::stopped;
 
-/// How long the reason of a failed start is kept for whoever asked.
+/// How long the reason of a failed start is kept for the node that requested it.
 const KEPT: Duration = Duration::from_secs(5);
 
-/// Takes the cluster's orders.
+/// Receives the cluster's orders.
 pub(super) struct Orders(pub(super) Weak<Node>);
 
-/// Says that the instance of a task is gone, once: when this is dropped.
+/// Reports to the cluster, once, when dropped, that the instance of a task is gone.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) cluster: Cluster,
@@ -43,7 +43,7 @@ impl Host for Orders {
         let asked = Order::decode(&order.payload);
         let asker = asked.as_ref().map(|asked| asked.asker.clone());
         let entry = Entry::new(order.task, asker.unwrap_or_else(|_| node.me.clone()));
-        // Before this returns, so that who asks for the task next finds it.
+        // Added before this returns, so that a node that asks for the task next finds it.
         node.table.add(Arc::clone(&entry));
         node.metrics.held.set(node.table.len() as i64);
         let runtime = node.runtime.clone();
@@ -73,8 +73,8 @@ impl Host for Orders {
             InstanceNews::Ended(task) | InstanceNews::Failed(task) => {
                 node.follows.ended(task, &node.runtime);
             }
-            // Tasks are not declared idempotent, for the pool replaces what is lost and would have two; and what has been replaced
-            // is not wanted back: nobody follows it, so its node ends it.
+            // Tasks are not declared idempotent, since the pool itself replaces lost instances and would end up with two. A returned instance has
+            // been replaced and is not wanted back: nobody follows it, so its node keeps it for itself or ends it.
             InstanceNews::Rerun(..) | InstanceNews::Returned(..) => {}
         }
     }
@@ -91,7 +91,7 @@ impl Node {
         let ended = Ended { cluster, task };
         match started {
             Ok(mut placed) if entry.asker == self.me => {
-                // For good: what it holds says when it is gone.
+                // The guard reports the end of the task when the instance releases what it holds.
                 placed.hold = placed.hold.map(|hold| hold.with_guard(Box::new(ended)));
                 entry.hand(placed);
                 let orphan = timeout(
@@ -113,7 +113,7 @@ impl Node {
         }
     }
 
-    /// Starts an instance of what is deployed here, or lends one that is idle since the node that it ran for is gone.
+    /// Starts an instance of a version deployed here, or lends an idle one whose requesting node is gone.
     async fn begin(&self, order: &Order, asker: &NodeId) -> Result<Placed, Failure> {
         let known = self.registry.get(&order.key);
         let spec = known.map(|known| known.spec).ok_or_else(|| {
@@ -125,16 +125,16 @@ impl Node {
         {
             return Ok(placed);
         }
-        // The cluster's room is without what calls in sandboxes hold: the ledger has the last word, and who asked is told at once.
+        // The cluster's figures do not include what calls in sandboxes hold: the ledger decides, and the requesting node learns it at once.
         let room = self.local.has_room(spec.description.resources);
         let part = room.and_then(|()| self.local.take_share(&spec.description));
         let part = part.map_err(|short| refused(ErrorCode::Overloaded, short, true))?;
-        // Boxed, as every other way to place one is.
+        // Boxed, as every other placement is.
         let placed = Box::pin(self.local.place_with(spec, Need::Call, part)).await;
         placed.map_err(|error| failure(&error))
     }
 
-    /// Tells why, keeps room that is of no use for a while, and the reason for whoever asks late.
+    /// Reports why the start failed. Keeps unusable room reserved for a while, and the reason for a requesting node that asks late.
     async fn not_started(&self, entry: &Entry, failure: Failure, ended: Ended) {
         let label = if failure.elsewhere {
             "refused"
@@ -147,7 +147,7 @@ impl Node {
             .progress
             .send_replace(Progress::Failed(Arc::new(failure)));
         if is_node {
-            // Room where nothing can be started now is none, and would be offered again at once.
+            // The cluster would offer this room again at once, although nothing can be started in it now.
             sleep(self.settings.refused_room.as_duration()).await;
         }
         ended.cluster.failed(ended.task);
@@ -155,7 +155,7 @@ impl Node {
         sleep(KEPT).await;
     }
 
-    /// Runs an instance for another node until it ends, is to end, or nobody follows it any more.
+    /// Runs an instance for another node until it ends, must end, or nobody follows it any more.
     async fn serve(&self, entry: &Arc<Entry>, placed: Placed, ended: Ended) {
         let instance = Arc::clone(&placed.instance);
         let (task, asker) = (entry.task, &entry.asker);
@@ -204,7 +204,7 @@ fn refused(code: ErrorCode, reason: String, elsewhere: bool) -> Failure {
 
 fn failure(error: &PlaceError) -> Failure {
     use fdn_instances::StartError;
-    // What the node or its engine lacks; what the function does wrong it does everywhere.
+    // Failures of the node or its engine may not occur elsewhere; the function's own faults occur on every node.
     let is_its_own = matches!(
         error,
         PlaceError::Start(

@@ -1,8 +1,7 @@
-//! A request's body that is kept while it is sent, so that the request can be had again when the other node says that the instance has
-//! not seen it.
+//! Keeps a request's body while it is sent, so that the request can be recovered when the other node says that the instance has not seen it.
 //!
-//! As much is kept as can be on its way before the other node's runtime has read any of it ([`UNREAD`], which HTTP/2's flow control
-//! sees to): beyond that the instance has begun to read.
+//! At most [`UNREAD`] bytes are kept: that is how much HTTP/2's flow control lets be in transit before the other node's runtime reads any of it.
+//! Beyond that, the instance has begun to read.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -17,19 +16,19 @@ use http_body_util::BodyExt;
 
 #[derive(Debug)]
 struct State {
-    /// Gone once it was taken back.
+    /// `None` once the body was taken back.
     rest: Option<Body>,
     kept: VecDeque<Frame<Bytes>>,
     bytes: usize,
-    /// Whether all that was sent is kept.
+    /// Whether everything that was sent is kept.
     whole: bool,
 }
 
-/// What is kept of a body.
+/// The kept part of a body.
 #[derive(Debug)]
 pub(super) struct Kept(Arc<Mutex<State>>);
 
-/// The body as it is sent.
+/// The body while it is sent.
 struct Sending(Arc<Mutex<State>>);
 
 /// A body that was taken back.
@@ -42,7 +41,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A body to be sent, and what is kept of it.
+/// Splits a body into the one to send and a handle to take it back.
 pub(super) fn keep(body: Body) -> (Body, Kept) {
     let state = Arc::new(Mutex::new(State {
         rest: Some(body),
@@ -55,7 +54,7 @@ pub(super) fn keep(body: Body) -> (Body, Kept) {
 }
 
 impl Kept {
-    /// The body as it was before it was sent; nothing if more of it was sent than is kept. What still sends it gets an error.
+    /// The body as before sending; `None` if more was sent than is kept. The sending side then gets an error.
     pub(super) fn back(self) -> Option<Body> {
         let mut state = lock(&self.0);
         let rest = state.rest.take()?;
@@ -85,7 +84,7 @@ impl http_body::Body for Sending {
         let polled = Pin::new(rest).poll_frame(cx);
         match &polled {
             Poll::Ready(Some(Ok(frame))) => {
-                // A frame that begins within the bound may be on its way unread.
+                // A frame that begins within the bound may be in transit, unread.
                 let copy = match (frame.data_ref(), frame.trailers_ref()) {
                     (Some(data), _) => Some(Frame::data(data.clone())),
                     (None, Some(trailers)) => Some(Frame::trailers(trailers.clone())),
@@ -103,7 +102,7 @@ impl http_body::Body for Sending {
                     }
                 }
             }
-            // It cannot be sent again either.
+            // The failed body cannot be sent again either.
             Poll::Ready(Some(Err(_))) => state.whole = false,
             Poll::Ready(None) | Poll::Pending => {}
         }

@@ -1,4 +1,4 @@
-//! The lease on being the head of the cluster, asked for at the controller.
+//! The lease of the cluster's head, requested from the controller.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use fdn_core::ClusterId;
 use fdn_core::enrol::LeaseRequest;
 use fdn_link::{SharedCentre, ask_json};
 
-/// The controller's store of leases. The cluster is that of the node's certificate.
+/// The controller's lease store. The controller takes the cluster from the node's certificate.
 pub(super) struct ControllerLeases {
     pub(super) centre: SharedCentre,
     pub(super) timeout: Duration,

@@ -1,7 +1,7 @@
-//! Instances whose askers are gone: kept warm by the node that runs them, and lent to whoever asks next.
+//! Instances whose requesting nodes are gone: the node that runs them keeps them warm, and lends them to the next node that asks.
 //!
-//! A node that is started again, for an upgrade say, finds what ran for it elsewhere this way: its tasks for such instances are answered by
-//! the nodes that kept them, at once.
+//! In this way a restarted node, for instance after an upgrade, recovers its instances on other nodes: the nodes that kept them answer its tasks
+//! for such instances at once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ impl Node {
     /// Keeps an idle instance that nobody follows as this node's own.
     ///
     /// # Errors
-    /// With the instance, when it runs calls or does not answer, or this node has nothing to keep it for.
+    /// Returns the instance when it has calls in progress or does not answer, or when this node cannot keep it.
     pub(super) fn keep(
         &self,
         entry: &Entry,
@@ -39,10 +39,10 @@ impl Node {
         };
         let weight = self.local.weight(placed.instance.description().resources);
         let share = self.room.share(weight);
-        // Its room is the cluster's to give only when it is gone from here.
+        // The cluster may assign this room again only when the instance is gone from here.
         let hold = placed.hold.take();
         placed.hold = hold.map(|hold| hold.with_guard(Box::new((ended, share))));
-        // From now on the asker has none, should it be there after all.
+        // From now on the requesting node no longer has the instance, should that node still exist.
         entry.progress.send_replace(Progress::Gone(
             Exit {
                 code: None,
@@ -62,7 +62,7 @@ impl Node {
         Ok(())
     }
 
-    /// One of those that are kept, awake.
+    /// Takes one of the kept instances and resumes it; `None` if there is none.
     pub(super) async fn lend(&self, spec: &StartSpec) -> Option<Placed> {
         let mut placed = self.own.get()?.lend(&spec.description)?;
         let instance = Arc::clone(&placed.instance);
@@ -76,7 +76,7 @@ impl Node {
             });
             return None;
         }
-        // Another task accounts for it now.
+        // The new task accounts for the room now.
         if let Some(hold) = &mut placed.hold {
             hold.drop_guards();
         }

@@ -1,4 +1,4 @@
-//! Follows the cluster's members and the operators' word: how much room there is, who is where, whether this node takes part.
+//! Follows the cluster's members and the operators' decisions: the available room, the members' addresses, and whether this node takes part.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -20,19 +20,19 @@ use super::{CONDITION_PEERS, Node};
 use crate::disk;
 use crate::fleet::{FleetView, Work};
 
-/// How often the members are looked at when they do not change: one may have become silent.
+/// How often the members are checked without a change: one may have become silent.
 const LOOK: Duration = Duration::from_secs(1);
-/// The file of addresses, in the folder of desired state.
+/// The file of addresses, in the folder of the desired state.
 const FILE: &str = "peers.json";
 
-/// Addresses of members that were known last, so that a node that starts again finds its cluster though its seeds are gone.
+/// The last known addresses of members, so that a restarted node finds its cluster even if its seeds are gone.
 pub(super) struct Known {
     path: PathBuf,
     saved: BTreeSet<SocketAddr>,
 }
 
 impl Known {
-    /// What was kept in this folder.
+    /// Reads the addresses saved in this folder.
     pub(super) fn open(folder: &Path) -> Self {
         let path = folder.join(FILE);
         let saved = match std::fs::read(&path) {
@@ -45,13 +45,13 @@ impl Known {
         Self { path, saved }
     }
 
-    /// The seeds, and who was known besides.
+    /// The seeds and the saved addresses.
     pub(super) fn seeds(&self, seeds: &[SocketAddr]) -> Vec<SocketAddr> {
         let all: BTreeSet<SocketAddr> = self.saved.iter().chain(seeds).copied().collect();
         all.into_iter().collect()
     }
 
-    /// Keeps the addresses of others. A node that is alone keeps what it knew: the others may be away for now.
+    /// Saves the addresses of the other members. A node that is alone keeps the saved ones: the others may be away for now.
     fn save(&mut self, me: &NodeId, status: &ClusterStatus) {
         let others = status.members.iter().filter(|one| one.node != *me);
         let now: BTreeSet<SocketAddr> = others.map(|one| one.address).collect();
@@ -65,13 +65,13 @@ impl Known {
         }
     }
 
-    /// Whether there were others and none of them is a member now.
+    /// Whether there were other members before and there are none now.
     fn misses(&self, me: &NodeId, status: &ClusterStatus) -> bool {
         !self.saved.is_empty() && status.members.iter().all(|one| one.node == *me)
     }
 }
 
-/// What this task has said to the cluster.
+/// What this task has told the cluster so far.
 struct Said {
     draining: bool,
     ready: bool,
@@ -79,7 +79,7 @@ struct Said {
 }
 
 impl Node {
-    /// Follows until `stop` is cancelled.
+    /// Follows members and operators until `stop` is cancelled or this node leaves.
     pub(super) async fn follow_members(
         self: Arc<Self>,
         mut known: Known,
@@ -90,7 +90,7 @@ impl Node {
         let mut changes = cluster.changes();
         let mut views = self.fleet.subscribe();
         let begun = Instant::now();
-        // A cluster that nobody answers for is begun after this time; a node that may not begin one serves alone.
+        // After this time a node without an answer founds a cluster; one that may not found a cluster serves alone.
         let patience = self.settings.cluster.timing.found_after.as_duration() * 2;
         let mut said = Said {
             draining: false,
@@ -109,7 +109,7 @@ impl Node {
                     self.ring();
                 }
                 if status.joined {
-                    // One that joins anew knows nobody for a moment, and its calls go on.
+                    // A node that rejoins knows no members for a moment; its calls must go on.
                     self.connections.members(&status);
                 }
                 self.metrics.remote.set(self.follows.len() as i64);
@@ -123,7 +123,7 @@ impl Node {
                         "no other node was reached"
                     };
                     readiness.set(CONDITION_PEERS, true, detail);
-                    // Set once: `said.ready` sees to it.
+                    // Set only once, because `said.ready` guards it.
                     drop(self.met.set(()));
                 }
             }
@@ -135,11 +135,11 @@ impl Node {
             }
         }
         readiness.set(CONDITION_PEERS, true, "this node has left its cluster");
-        // It may have been before.
+        // It may have been set before.
         drop(self.met.set(()));
     }
 
-    /// Does what operators said.
+    /// Executes the operators' decisions.
     async fn heed(&self, cluster: &Cluster, view: &FleetView, said: &mut Said) {
         match view.work() {
             Work::Removed => {
@@ -169,21 +169,21 @@ impl Node {
         said.forgotten = revoked;
     }
 
-    /// Leaves for good; what is asked for from now on starts on this node.
+    /// Leaves the cluster for good; from now on instances start on this node only.
     async fn leave(&self, cluster: &Cluster) {
         if !self.left.swap(true, Ordering::Relaxed) {
             cluster.leave().await;
         }
     }
 
-    /// Ends what it does for others, as far as that takes no longer than `grace`, and leaves.
+    /// Ends this node's work for others, waiting at most `grace`, and leaves the cluster.
     pub(super) async fn stop(&self, grace: Duration) {
         self.drain().await;
         let mut served = self.served.subscribe();
         let idle = served.wait_for(|calls| *calls == 0);
         drop(timeout(grace, idle).await);
         self.end_for_others(grace).await;
-        // Nobody here will call them again; this node may be back in a moment.
+        // This node will not call them again, but may be back in a moment.
         let left = self.follows.all().into_iter().map(|followed| async move {
             let left = super::remote::release(&self.connections, &followed);
             drop(timeout(Duration::from_secs(2), left).await);
@@ -194,12 +194,12 @@ impl Node {
         }
     }
 
-    /// Whether this node takes no more instances.
+    /// Whether this node accepts no further instances.
     pub(super) fn is_draining(&self) -> bool {
         self.stopping.load(Ordering::Relaxed) || self.fleet.view().work() != Work::Taken
     }
 
-    /// Takes no more instances; what runs goes on.
+    /// Accepts no further instances; running ones go on.
     pub(super) async fn drain(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         if let Some(cluster) = self.cluster.get()
@@ -211,7 +211,7 @@ impl Node {
 }
 
 impl Node {
-    /// Ends what runs here for other nodes: they start it elsewhere.
+    /// Ends the instances that run here for other nodes, which then start them elsewhere.
     async fn end_for_others(&self, grace: Duration) {
         let entries = self.table.all().into_iter();
         let others = entries.filter(|entry| entry.asker != self.me);

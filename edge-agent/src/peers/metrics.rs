@@ -1,6 +1,6 @@
-//! What is counted about instances on other nodes, and about those that run here for others.
+//! Metrics of instances on other nodes, and of those that run here for other nodes.
 //!
-//! Where instances are placed and how long each stage takes is counted by the cluster itself (`fdn_cluster_*`).
+//! The cluster itself counts where instances are placed and how long each stage takes (`fdn_cluster_*`).
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
@@ -11,31 +11,31 @@ pub(super) struct PeerMetrics {
     pub(super) held: IntGauge,
     /// Instances on other nodes that this one follows.
     pub(super) remote: IntGauge,
-    /// Starts here for other nodes: `ok`, `refused` (another node may do better), `failed`.
+    /// Starts here for other nodes: `ok`, `refused` (another node may succeed), `failed`.
     pub(super) started: IntCounterVec,
-    /// Starts that were tried on another node after one had refused.
+    /// Starts that were tried on another node after a refusal.
     pub(super) retried: IntCounter,
-    /// Calls of other nodes to instances here, by how they ended.
+    /// Calls of other nodes to instances here, by outcome.
     pub(super) served: IntCounterVec,
-    /// Calls to instances on other nodes, by how they ended.
+    /// Calls to instances on other nodes, by outcome.
     pub(super) calls: IntCounterVec,
-    /// Instances of which nothing was heard from the node that had asked for them.
+    /// Instances whose requesting node was no longer heard of.
     pub(super) orphans: IntCounter,
-    /// Instances of others that were kept since their askers had gone.
+    /// Instances of other nodes that were kept because their requesting nodes were gone.
     pub(super) kept: IntCounter,
-    /// Kept instances that were handed to another node instead of a start.
+    /// Kept instances that were handed to another node in place of a start.
     pub(super) lent: IntCounter,
-    /// Idle instances of others that were ended for room.
+    /// Idle instances of other nodes that were ended to make room.
     pub(super) gave_way: IntCounter,
-    /// Connections to other nodes for calls.
+    /// Connections to other nodes, for calls.
     pub(super) connections: IntGauge,
 }
 
 impl PeerMetrics {
-    /// Registers all of them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// When a name is taken in this registry.
+    /// When a name is already registered.
     pub(super) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let name = |name: &str| format!("fdn_peer_{name}");
         let gauge = |id: &str, help: &str| {

@@ -1,4 +1,4 @@
-//! The other nodes of the cluster: instances are started where there is room for them, and called there.
+//! The other nodes of the cluster: instances are started where there is room, and called there.
 //!
 //! ```text
 //!  pool ── Placer ─ ClusterPlacer ── scale ──▶ fdn_cluster ══ gRPC ══▶ fdn_cluster ── start ─▶ Orders ─ LocalPlacer ─ Ledger
@@ -6,17 +6,18 @@
 //!                   Followed ◀═════ lines of what the instance does ═ Service ◀─ state
 //! ```
 //!
-//! A task of the cluster carries an `order`: which version, and who asks. The node that has the room starts the instance from what it
-//! has deployed itself (`registry`), if its own ledger lets it (`host`); it is in the `table` from then on. The node that asked
-//! follows it (`followed`) and calls it (`remote`) over HTTP/2 on the cluster's listener, by the same certificates (`serve`).
+//! A task of the cluster carries an `order`: the version, and the node that requests it. The node that has room starts the instance from what it
+//! has deployed itself (`registry`), if its own ledger permits (`host`), and keeps it in its `table` from then on. The requesting node follows
+//! the instance (`followed`) and calls it (`remote`) over HTTP/2 on the cluster's listener, with the same certificates (`serve`).
 //!
-//! **Who ends what.** An instance runs for its asker for as long as that follows it. When the asker stops it, it ends. When the asker leaves,
-//! dies or starts anew, the node that runs it keeps it warm as its own (at once, or within `peers.orphan_after`), and lends it to the next
-//! node whose task for such an instance it gets: mostly that one, once it is back. When its node is lost, the asker's handle shows it as gone and the pool replaces it. The cluster hears
-//! that a task is over exactly once, when what the instance held is free.
+//! **Who ends an instance.** It runs for the requesting node as long as that node follows it, and ends when that node stops it. When the
+//! requesting node leaves, dies or restarts, the node that runs the instance keeps it warm as its own (at once, or within `peers.orphan_after`)
+//! and lends it to the next node whose task for such an instance it gets, mostly the restarted one. When the node that runs it is lost, the
+//! requesting node's handle reports it gone and the pool replaces it. The cluster is told exactly once that a task is over: when everything that
+//! the instance held is free.
 //!
-//! **Failures told apart.** A call that the other node has surely not handed to the instance comes back whole (`kept`); any other one
-//! that broke is interrupted. The gateway's rules for making a call again do not know where the instance was.
+//! **Kinds of failures.** A call that the other node has certainly not passed to the instance is returned complete (`kept`); any other failed
+//! call counts as interrupted. The gateway's rules for retries do not depend on where the instance was.
 
 mod connections;
 mod elsewhere;
@@ -78,7 +79,7 @@ use serve::Service;
 use table::{Entry, Table};
 pub use way::Way;
 
-/// The condition of readiness that holds once the node is a member of its cluster, or has found nobody.
+/// The readiness condition that holds once the node is a member of its cluster, or has found no other member.
 pub const CONDITION_PEERS: &str = "cluster";
 
 /// What a node needs to take part in its cluster.
@@ -87,53 +88,53 @@ pub struct PeerParts {
     pub node: NodeId,
     /// Its cluster.
     pub cluster: ClusterId,
-    /// How it takes part.
+    /// How the node takes part.
     pub settings: PeerSettings,
     /// The cluster's settings, complete.
     pub cluster_settings: ClusterSettings,
-    /// What it has for instances, GPU memory included.
+    /// The node's capacity for instances, GPU memory included.
     pub capacity: Resources,
-    /// Who has the last word on that.
+    /// The ledger, which decides what fits.
     pub ledger: Arc<Ledger>,
-    /// What starts instances here.
+    /// The placer that starts instances on this node.
     pub local: Arc<LocalPlacer>,
-    /// The longest start.
+    /// The time limit of a start.
     pub start_timeout: Duration,
     /// How long an instance that is ended may go on with its calls.
     pub stop_grace: Duration,
-    /// What operators said.
+    /// The operators' decisions.
     pub fleet: Arc<Fleet>,
-    /// The folder for addresses of members.
+    /// The folder for the members' addresses.
     pub folder: PathBuf,
-    /// Asks the controllers.
+    /// The client for the controllers.
     pub centre: SharedCentre,
-    /// How long they may take to answer.
+    /// The timeout of the controllers' answers.
     pub answer_timeout: Duration,
-    /// Where metrics go.
+    /// The registry of metrics.
     pub registry: Metrics,
     /// Shows whether the node is a member.
     pub readiness: Readiness,
 }
 
-/// This node's part of its cluster. A cheap handle.
+/// This node's part in its cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct Peers(Arc<Node>);
 
 /// Starts instances anywhere in the cluster.
 pub struct ClusterPlacer(Arc<Node>);
 
-/// What all parts share.
+/// State shared by all parts.
 struct Node {
     me: NodeId,
     settings: PeerSettings,
     capacity: Resources,
-    /// GPU memory that the cluster was told of.
+    /// The GPU memory that this node announced to the cluster.
     gpu: MebiBytes,
     start_timeout: Duration,
     stop_grace: Duration,
     cluster: Arc<SetOnce<Cluster>>,
     left: AtomicBool,
-    /// The agent is about to stop.
+    /// Whether the agent is about to stop.
     stopping: AtomicBool,
     runtime: Handle,
     ledger: Arc<Ledger>,
@@ -143,22 +144,22 @@ struct Node {
     follows: Arc<Follows>,
     connections: Arc<Connections>,
     room: Room,
-    /// Set once it is a member of its cluster, or has found nobody.
+    /// Set once the node is a member of its cluster, or has found no other member.
     met: SetOnce<()>,
     gate: Gate,
     fleet: Arc<Fleet>,
-    /// Ways of instances that no call has got yet: one for each start that has just ended.
+    /// How instances were placed, until the first call of each takes it: one entry per completed start.
     ways: Mutex<BTreeMap<InstanceId, Arc<Way>>>,
-    /// Wakes the pool when there is more or less room.
+    /// Wakes the pool when the available room changes.
     bell: SetOnce<Arc<Notify>>,
-    /// What this node calls itself, where instances of others are kept that nobody wants any more.
+    /// This node's own instances, which take in idle ones of other nodes that nobody uses any more.
     own: SetOnce<WeakInstances>,
-    /// Calls of other nodes that run here.
+    /// The number of other nodes' calls that run here.
     served: watch::Sender<usize>,
     metrics: PeerMetrics,
 }
 
-/// Counts a call of another node for as long as it lives.
+/// Counts a call of another node as running until dropped.
 struct Serving(Arc<Node>, Arc<Entry>);
 
 impl Drop for Serving {
@@ -169,11 +170,11 @@ impl Drop for Serving {
 }
 
 impl Peers {
-    /// Makes this process a node of its cluster; returns when it listens. Must be called on the runtime that outlives the gateway's
-    /// threads. The task follows members and operators until `stop` is cancelled.
+    /// Makes this process a node of its cluster; returns when it listens. Must be called on a runtime that outlives the gateway's threads. The
+    /// returned task follows members and operators until `stop` is cancelled.
     ///
     /// # Errors
-    /// When a setting or certificate cannot be used, or the address is taken.
+    /// When a setting or certificate is not usable, or the address is in use.
     pub async fn start(
         parts: PeerParts,
         stop: CancellationToken,
@@ -230,36 +231,36 @@ impl Peers {
         })
         .await?;
         node.take_room_of_found(&started).await;
-        // Set once, here.
+        // Set only here, once.
         drop(node.cluster.set(started));
         let following = Arc::clone(&node).follow_members(known, parts.readiness, stop);
         let task = tokio::spawn(following);
         Ok((Self(node), task))
     }
 
-    /// What starts instances for this node's calls.
+    /// The placer for instances of this node's calls.
     #[must_use]
     pub fn placer(&self) -> Arc<ClusterPlacer> {
         Arc::new(ClusterPlacer(Arc::clone(&self.0)))
     }
 
-    /// Says whom to wake when there is more or less room for instances; once.
+    /// Sets what to wake when the room for instances changes; once.
     pub fn on_change(&self, bell: Arc<Notify>) {
         drop(self.0.bell.set(bell));
     }
 
-    /// Says where instances are kept that ran for others; once.
+    /// Sets where instances are kept that ran for other nodes; once.
     pub fn keep_in(&self, own: WeakInstances) {
         drop(self.0.own.set(own));
     }
 
-    /// The cluster, to look at and for tests.
+    /// The cluster, for inspection and tests.
     #[must_use]
     pub fn cluster(&self) -> Option<&Cluster> {
         self.0.cluster.get()
     }
 
-    /// Where scaling tasks ended on this node.
+    /// The number of scaling tasks that ended on this node, by stage.
     #[must_use]
     pub fn stages(&self) -> Option<StageCounts> {
         let metrics = self.0.cluster.get()?.metrics();
@@ -272,12 +273,12 @@ impl Peers {
         })
     }
 
-    /// Takes nothing new for others: the agent is about to stop.
+    /// Accepts nothing new for other nodes: the agent is about to stop.
     pub async fn drain(&self) {
         self.0.drain().await;
     }
 
-    /// Ends what this node does for others, as far as that takes no longer than `grace`, and leaves the cluster.
+    /// Ends this node's work for other nodes, waiting at most `grace`, and leaves the cluster.
     pub async fn stop(&self, grace: Duration) {
         self.0.stop(grace).await;
     }
@@ -304,7 +305,7 @@ impl Node {
         Serving(Arc::clone(self), entry)
     }
 
-    /// What runs from before takes room that the cluster must not give away.
+    /// Reserves room in the cluster for instances found at startup, so that the cluster does not assign it.
     async fn take_room_of_found(&self, cluster: &Cluster) {
         for (id, resources) in self.local.found_resources() {
             if let Ok(Some(task)) = cluster.hold(resources).await {
@@ -316,7 +317,7 @@ impl Node {
     }
 }
 
-/// An error with its causes on one line.
+/// The text of an error and its causes, on one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

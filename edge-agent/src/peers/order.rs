@@ -1,5 +1,5 @@
-//! What travels with a scaling task: which function version an instance is to be of. What it runs with (variables, secrets, the image's
-//! place on disk) does not travel: the node that starts it has the app deployed as well and uses its own.
+//! The payload of a scaling task: the function version of the instance. What the instance runs with (variables, secrets, the image's path on
+//! disk) is not transferred: the node that starts it has the app deployed as well and uses its own.
 
 use bytes::Bytes;
 use fdn_core::{AppName, Digest, FormName, FunctionName, NodeId, VersionNumber};
@@ -9,21 +9,21 @@ use serde::{Deserialize, Serialize};
 /// An order to start an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Order {
-    /// The node that asked, and alone calls the instance.
+    /// The node that requested the instance and alone may call it.
     pub(super) asker: NodeId,
-    /// Of what.
+    /// The version to start.
     #[serde(flatten)]
     pub(super) key: Key,
 }
 
-/// A function version that nodes have deployed.
+/// A function version, as nodes deploy it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Key {
     app: AppName,
     function: FunctionName,
     version: VersionNumber,
     digest: Digest,
-    /// Two forms may be one image.
+    /// Distinguishes forms, since two may have the same image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     form: Option<FormName>,
 }
@@ -48,7 +48,7 @@ impl std::fmt::Display for Key {
 
 impl Order {
     pub(super) fn encode(&self) -> Bytes {
-        // Names and digests have no value that JSON lacks.
+        // Names and digests can always be serialized.
         Bytes::from(serde_json::to_vec(self).unwrap_or_default())
     }
 

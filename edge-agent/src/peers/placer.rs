@@ -1,4 +1,4 @@
-//! Instances anywhere in the cluster: the cluster finds the room, the node that has it starts the instance, and this node calls it there.
+//! Places instances anywhere in the cluster: the cluster finds room, the node that has it starts the instance, and this node calls it there.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ use super::wire::Failure;
 use super::{ClusterPlacer, Node};
 use crate::invocations::placer::{Need, PlaceError, Placed, Placer, Registration};
 
-/// How long the order of a task that was settled for this node may take to be seen here: both go through the same process.
+/// How long to wait for the order of a task that was settled for this node: both go through the same process.
 const ORDER: Duration = Duration::from_secs(5);
-/// The first pause before another node is tried; it grows with each.
+/// The pause before a second node is tried; it grows with each further one.
 const PAUSE: Duration = Duration::from_millis(20);
 
 #[async_trait]
@@ -45,7 +45,7 @@ impl Placer for ClusterPlacer {
     async fn runs_containers(&self) -> bool {
         let node = &self.0;
         if node.local.kind() == Kind::Elsewhere {
-            // Before it has met the others, it cannot know.
+            // The other members are unknown before it has met them.
             node.met.wait().await;
             return node.room.has_others();
         }
@@ -58,7 +58,7 @@ impl Placer for ClusterPlacer {
             Kind::Elsewhere => "this node runs no containers".to_owned(),
             _ => node.local.lacks_devices(request).await?,
         };
-        // Before it has met the others, it cannot know.
+        // The other members are unknown before it has met them.
         node.met.wait().await;
         let others = node.room.others_could_have(request.total());
         (!others).then_some(lacking)
@@ -69,7 +69,7 @@ impl Placer for ClusterPlacer {
     }
 
     fn pauses(&self) -> bool {
-        // Nodes of a cluster are alike; where one is not, the order is refused and the instance stays awake.
+        // Nodes of a cluster are alike; a node that cannot pause refuses the order and the instance stays awake.
         self.0.local.pauses()
     }
 
@@ -115,7 +115,7 @@ impl Node {
         let mut refused = 0;
         loop {
             if self.is_draining() && self.room.is_alone() {
-                // Nobody else can take it: who still comes is served.
+                // No other node can take the instance: calls that still come are served here.
                 return self.local.place(spec, need).await;
             }
             let wanted = (&spec.description, need);
@@ -150,7 +150,7 @@ impl Node {
         }
     }
 
-    /// The task that asks for an instance.
+    /// The task that requests an instance.
     fn task(&self, spec: &StartSpec) -> ScalingTask {
         let order = Order {
             asker: self.me.clone(),
@@ -162,12 +162,12 @@ impl Node {
             demand: spec.description.resources,
             expected: known.map_or(Millis::ZERO, |known| known.expected),
             payload: order.encode(),
-            // The pool replaces what is lost; two would be one too many.
+            // The pool replaces lost instances itself; a rerun would be one too many.
             idempotent: false,
         }
     }
 
-    /// Where the cluster has found room; nothing if nobody can say.
+    /// Where the cluster has found room; `None` if it is unknown whether the instance was started.
     fn settled(
         &self,
         outcome: Outcome,
@@ -190,7 +190,7 @@ impl Node {
         }
     }
 
-    /// Asks for room; while there is none, idle instances give way.
+    /// Requests room; while there is none, idle instances give way.
     async fn ask(
         &self,
         cluster: &Cluster,
@@ -202,7 +202,7 @@ impl Node {
         loop {
             match timeout(patience, outcomes.next()).await {
                 Ok(outcome) => return outcome,
-                // Without a head or a majority it waits for those, and not for room.
+                // Without a head or a majority, the task waits for those and not for room.
                 Err(_) => match cluster.status().await {
                     Ok(status) if status.quorum && status.head.is_some() => {
                         self.is_full(wanted);
@@ -214,7 +214,7 @@ impl Node {
         }
     }
 
-    /// The handle on an instance that the cluster has ordered, once it answers.
+    /// The handle to an instance that the cluster has ordered, once it is started.
     async fn started(&self, task: TaskId, node: &NodeId, share: Share) -> Result<Placed, Failure> {
         if *node == self.me {
             self.here(task, share).await
@@ -271,15 +271,16 @@ impl Node {
         })
     }
 
-    /// Keeps the way of an instance for the call that gets it first.
+    /// Keeps how an instance was placed, for the first call that it gets.
     fn tell(&self, spec: &StartSpec, way: Way, instance: InstanceId) {
         let (app, version) = (&spec.description.app, spec.description.version);
         info!(%app, %version, %instance, way = %way, took = ?way.took, "an instance was placed");
         self.ways().insert(instance, Arc::new(way));
     }
 
-    /// The cluster had no room: less is asked for until that may have changed, and what others have here and do not use gives way. What
-    /// idle instances hold of devices is all given up before memory is: only they have it, and memory may not be short.
+    /// Handles that the cluster had no room: idle instances of other nodes on this node give way, and less is requested until that may have
+    /// changed. If a GPU is needed, idle instances of this node first give up all of theirs: only they hold GPU memory, and main memory may not
+    /// be short.
     fn is_full(&self, (wanted, need): (&Description, Need)) {
         self.make_room_for_instance(wanted.resources);
         let needs_gpu = wanted.resources.gpu_memory_mib > MebiBytes(0) && need == Need::Call;

@@ -1,6 +1,6 @@
-//! Idle instances of other nodes give way where this node needs their room: for calls in sandboxes that wait for memory at once, as this
-//! node's own do, and for instances of its own once they have been idle for `peers.spare_after`; the same for their slices of devices,
-//! whoever's instance needs those.
+//! Idle instances of other nodes give way where this node needs their room. For calls in sandboxes that wait for memory they do so at once, as
+//! this node's own do; for this node's instances, once they have been idle for `peers.spare_after`. The same holds for their device slices,
+//! whichever node's instance needs those.
 
 use std::sync::{Arc, Weak};
 
@@ -14,7 +14,7 @@ use super::Peers;
 use super::table::{End, Entry};
 use crate::invocations::slices::Idlers;
 
-/// An idle instance, as far as it matters who goes first.
+/// An idle instance, with what decides the order of eviction.
 struct Idle<T> {
     holds: Resources,
     idle: Duration,
@@ -22,13 +22,13 @@ struct Idle<T> {
 }
 
 impl Node {
-    /// Gives calls in sandboxes the memory that they wait for.
+    /// Frees the memory that calls in sandboxes wait for.
     pub(super) fn make_room_for_calls(&self) {
         let wanted = Resources::new(MilliCpu(0), self.ledger.wanted());
         self.make_room(wanted, Duration::ZERO);
     }
 
-    /// Gives an instance of this node's own the room that it lacks here, as the cluster has none.
+    /// Frees the room that an instance of this node lacks here, since the cluster has none.
     pub(super) fn make_room_for_instance(&self, wanted: Resources) {
         let gpu_wanted = wanted.gpu_memory_mib;
         let (gpu_free, gpu) = if gpu_wanted > MebiBytes(0) {
@@ -86,7 +86,7 @@ impl Node {
     }
 }
 
-/// Idle instances of other nodes on this one's devices, the longest idle first.
+/// Idle instances of other nodes on this node's devices, the longest idle first.
 struct OfOthers(Weak<Node>);
 
 impl OfOthers {
@@ -125,17 +125,17 @@ impl Idlers for OfOthers {
 }
 
 impl Peers {
-    /// Idle instances of other nodes, which give way for their slices of this node's devices.
+    /// Idle instances of other nodes, which give way when their slices of this node's devices are needed.
     #[must_use]
     pub fn idlers(&self) -> Arc<dyn Idlers> {
         Arc::new(OfOthers(Arc::downgrade(&self.0)))
     }
 }
 
-/// Those that go: the largest first, so that few do, and of like ones who has been idle for longest.
+/// The instances to end: the largest first, so that few are ended; among equals the longest idle.
 fn choose<T>(mut idle: Vec<Idle<T>>, lacking: Resources) -> Vec<Idle<T>> {
     idle.sort_by_key(|one| {
-        // Slices are the scarcest; who lacks none has no use for them.
+        // Slices are the scarcest; without a lack of slices, their size does not count.
         let gpu = one.holds.gpu_memory_mib.min(lacking.gpu_memory_mib);
         let size = (gpu, one.holds.memory_mib, one.holds.cpu_milli);
         std::cmp::Reverse((size, one.idle))

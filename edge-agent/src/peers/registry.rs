@@ -1,4 +1,4 @@
-//! The function versions that this node can start instances of.
+//! The function versions of which this node can start instances.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,23 +9,23 @@ use fdn_instances::StartSpec;
 
 use super::order::Key;
 
-/// What is deployed. A version that is made anew, with other secrets, is there twice for a moment: the newer counts.
+/// The deployed versions. A version that is registered again with other secrets exists twice for a moment: the newer one counts.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     specs: Mutex<BTreeMap<Key, BTreeMap<u64, Known>>>,
     next: AtomicU64,
 }
 
-/// What is known of a version.
+/// A registered version.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
-    /// What its instances are.
+    /// The specification of its instances.
     pub(super) spec: StartSpec,
-    /// How long a call of it is expected to take.
+    /// The expected time of a call.
     pub(super) expected: Millis,
 }
 
-/// A version that is deployed for as long as this lives.
+/// Keeps a version registered until dropped.
 #[derive(Debug)]
 pub(super) struct Registered {
     registry: Arc<Registry>,

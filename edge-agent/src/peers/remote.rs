@@ -1,4 +1,4 @@
-//! A handle on an instance on another node.
+//! A handle to an instance on another node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,11 +28,11 @@ pub(super) struct RemoteInstance {
     pub(super) following: Following,
     pub(super) connections: Arc<Connections>,
     pub(super) metrics: PeerMetrics,
-    /// What it takes of the room that this node has counted on.
+    /// The instance's share of the room that this node counts with.
     pub(super) _share: Share,
 }
 
-/// A part of what this node has of the cluster, counted until it is dropped.
+/// A share of the cluster's room that counts as held until dropped.
 #[derive(Debug)]
 pub(super) struct Share {
     held: Arc<AtomicU64>,
@@ -64,7 +64,7 @@ impl RemoteInstance {
         order(&self.connections, &self.following.followed, verb, rest).await
     }
 
-    /// Waits for an answer to an order, or for the loss of the node, which answers everything.
+    /// Waits for the answer to an order, or for the end of the instance (such as the loss of its node), which settles every order.
     async fn until_lost<T>(
         &self,
         order: impl Future<Output = Result<T, InstanceError>>,
@@ -163,7 +163,7 @@ impl Instance for RemoteInstance {
     }
 }
 
-/// Asks the node of an instance for something; what it says.
+/// Sends an order to the node of an instance and returns the answer.
 pub(super) async fn order(
     connections: &Connections,
     followed: &Followed,
@@ -187,7 +187,7 @@ pub(super) async fn order(
     })?;
     match response.status() {
         http::StatusCode::OK => {}
-        // It is gone, or its node was started anew and has nothing of this node.
+        // The instance is gone, or its node has restarted and holds nothing for this node.
         http::StatusCode::NOT_FOUND => return Err(InstanceError::Ended(Exit::lost())),
         other => return Err(failed(format!("status {}", other.as_u16()))),
     }
@@ -197,7 +197,7 @@ pub(super) async fn order(
     done.result(verb.as_str())
 }
 
-/// Asks for the end of an instance that nobody here will call again.
+/// Requests the end of an instance that this node will not call again.
 async fn end(
     connections: &Connections,
     followed: &Followed,
@@ -207,7 +207,7 @@ async fn end(
     order(connections, followed, Verb::Stop, &rest).await
 }
 
-/// Leaves an instance that nobody here will call again to the node that runs it.
+/// Leaves an instance that this node will not call again to the node that runs it.
 pub(super) async fn release(
     connections: &Connections,
     followed: &Followed,
@@ -216,7 +216,7 @@ pub(super) async fn release(
     left.map(drop)
 }
 
-/// What the other node says of a call without an answer.
+/// The other node's answer when the instance gave none.
 enum Refused {
     NotSent(String),
     Interrupted(String, ErrorCode),

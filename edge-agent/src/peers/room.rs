@@ -1,7 +1,7 @@
-//! How much instances of this node's calls may take together: its own room, and what the other members have.
+//! How much the instances for this node's calls may take in all: this node's own room, and that of the other members.
 //!
-//! What others have is what they have in all, for what of it is free they alone know: the cluster refuses what does not fit, and then this
-//! node gives way for a while, so that idle instances make room for those that are wanted.
+//! For the others, their total capacity counts, since only they know how much of it is free. The cluster refuses what does not fit, and this node
+//! then requests less for a while, so that its idle instances make room for those that are needed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,26 +16,26 @@ use super::remote::Share;
 use crate::invocations::ledger::Ledger;
 use crate::invocations::placer::{of_memory, weight};
 
-/// In the scheduler's measure ([`Weight`]).
+/// The room, in the scheduler's unit ([`Weight`]).
 #[derive(Debug, Default)]
 pub(super) struct Room {
     /// What this node's instances take, here and elsewhere.
     held: Arc<AtomicU64>,
     others: AtomicU64,
-    /// The most that one instance can take elsewhere.
+    /// The most that one instance can take on another node.
     most: AtomicU64,
-    /// The most GPU memory of one of the others, in MiB.
+    /// The largest GPU memory of another node, in MiB.
     gpu: AtomicU64,
-    /// Until when no more is asked for than this.
+    /// The limit after a refusal, and until when it holds.
     full: Mutex<Option<(Instant, u64)>>,
-    /// This node has no room of its own.
+    /// Whether this node has no room of its own.
     elsewhere_only: bool,
-    /// There were other members, and none is heard of now.
+    /// Whether there were other members before and there are none now.
     missed: AtomicBool,
 }
 
 impl Room {
-    /// That of a node that runs instances itself, or of one that does not.
+    /// The room of a node that runs instances itself, or of one that does not.
     pub(super) fn new(runs_here: bool) -> Self {
         Self {
             elsewhere_only: !runs_here,
@@ -43,20 +43,20 @@ impl Room {
         }
     }
 
-    /// Counts an instance.
+    /// Counts an instance until the share is dropped.
     pub(super) fn share(&self, weight: Weight) -> Share {
         Share::new(&self.held, weight.get())
     }
 
-    /// Takes note of the members. Whether something changed.
+    /// Takes the members' capacities. Returns whether their sum changed.
     pub(super) fn members(&self, me: &NodeId, own: Resources, status: &ClusterStatus) -> bool {
         let takes_part = |one: &&fdn_cluster::status::MemberStatus| {
             let is_there = matches!(one.status, Status::Alive | Status::Suspect);
-            // One that runs no containers says that it has nothing; it must not weigh the least that an instance can.
+            // A node that runs no containers reports no capacity; it must not count as the least weight of an instance.
             let has_room = one.capacity != Resources::default();
             one.node != *me && !one.draining && is_there && has_room
         };
-        // Cut off, it is still asked for: the cluster's refusal holds the pool back.
+        // A member that is cut off still counts the others: the cluster's refusals hold the pool back.
         let is_member = status.joined;
         let others = status.members.iter().filter(takes_part);
         let others = others.filter(|_| is_member);
@@ -74,30 +74,30 @@ impl Room {
         most_changed || gpu_changed || sum_changed
     }
 
-    /// Whether nobody else has room.
+    /// Whether no other node has room.
     pub(super) fn is_alone(&self) -> bool {
         self.others.load(Ordering::Relaxed) == 0
     }
 
-    /// Says whether there were others and none is heard of now.
+    /// Sets whether there were other members before and there are none now.
     pub(super) fn missed(&self, missed: bool) {
         self.missed.store(missed, Ordering::Relaxed);
     }
 
-    /// Whether others have room for instances at all, used or not. Those that are away for now may have some: what was deployed on this
-    /// node must not be given up because its cluster starts later than it does.
+    /// Whether other nodes have room for instances at all, used or not. Members that are away for now may have some: deployments on this node
+    /// must not fail because its cluster starts later than it does.
     pub(super) fn has_others(&self) -> bool {
         !self.is_alone() || self.missed.load(Ordering::Relaxed)
     }
 
-    /// Whether another one has so much GPU memory, used or not; which devices those are it alone knows. Those that are away for now may have it, as in
-    /// [`Self::has_others`].
+    /// Whether another node has this much GPU memory, used or not; only that node knows its devices. Members that are away for now may have it,
+    /// as in [`Self::has_others`].
     pub(super) fn others_could_have(&self, gpu: MebiBytes) -> bool {
         let missed = self.missed.load(Ordering::Relaxed);
         missed || self.gpu.load(Ordering::Relaxed) >= gpu.get()
     }
 
-    /// The cluster had no room.
+    /// Limits the room to what is held now, for `pause`, because the cluster had none.
     pub(super) fn refused(&self, now: Instant, pause: Duration) {
         let held = self.held.load(Ordering::Relaxed);
         let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,13 +112,13 @@ impl Room {
             of_memory(ledger.room_for_instances()).get()
         };
         let held = self.held.load(Ordering::Relaxed);
-        // What runs is not ended because members are not heard of: if they are lost, so is it.
+        // Running instances are not ended because their nodes are out of reach: if those are lost, so are the instances.
         let mut room = own
             .saturating_add(self.others.load(Ordering::Relaxed))
             .max(held);
         let wanted = of_memory(ledger.wanted()).get();
         if wanted > 0 && !self.elsewhere_only {
-            // A call in a sandbox waits for memory here: idle instances go until it has it.
+            // A call in a sandbox waits for memory on this node: idle instances must go until it has it.
             room = room.min(held.saturating_sub(wanted).max(own));
         }
         let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
@@ -152,7 +152,7 @@ mod tests {
                 status: *status,
                 draining: *draining,
                 connected: true,
-                // A node that runs no containers says that it has nothing.
+                // A node that runs no containers reports no capacity.
                 capacity: if *memory == 0 {
                     Resources::default()
                 } else {

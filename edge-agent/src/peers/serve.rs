@@ -1,6 +1,6 @@
-//! What other nodes ask of the instances that run here for them.
+//! Serves other nodes' requests about the instances that run here for them.
 //!
-//! Only the node that asked for an instance may call, follow or stop it: to all others there is none.
+//! Only the node that requested an instance may call, follow or stop it; any other node is told that there is none.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -25,9 +25,9 @@ use super::Node;
 use super::table::{End, Entry, Progress};
 use super::wire::{self, Done, OUTCOME, REASON, Told, Verb};
 
-/// How long a node that asks for an instance is kept waiting until its order is here.
+/// How long a new request about an instance waits for the instance's order to arrive here.
 const ORDER: Duration = Duration::from_secs(5);
-/// Lines that wait to be sent to who follows an instance.
+/// The number of lines that may wait to be sent to a follower of an instance.
 const LINES: usize = 4;
 
 /// Answers other nodes.
@@ -75,7 +75,7 @@ impl Node {
         match verb {
             Verb::Call => self.called(peer, task, &rest, request).await,
             Verb::Watch if request.method() == Method::GET => {
-                // The order comes another way, and may come later.
+                // The order arrives on another path, possibly later.
                 let patience = if rest == "?new" {
                     ORDER
                 } else {
@@ -104,7 +104,7 @@ impl Node {
         }
     }
 
-    /// Hands a call to an instance.
+    /// Passes a call to an instance.
     async fn called(
         self: &Arc<Self>,
         peer: &NodeId,
@@ -128,7 +128,7 @@ impl Node {
             Ok(response) => {
                 let mut response = response.map(|body| {
                     body.map_frame(move |frame| {
-                        // Counted until the body has ended.
+                        // The call counts as running until its body has ended.
                         let _ = &served;
                         frame
                     })
@@ -170,7 +170,7 @@ fn unanswered(outcome: HeaderValue, reason: &str, code: Option<&str>) -> Respons
     response
 }
 
-/// Stops, leaves, pauses or resumes an instance.
+/// Stops, releases, pauses or resumes an instance.
 async fn order(entry: &Arc<Entry>, verb: Verb, grace: Duration, kind: Kind) -> Done {
     if verb == Verb::Stop {
         entry.end.send_replace(Some(End::Asked(grace)));
@@ -199,7 +199,7 @@ async fn order(entry: &Arc<Entry>, verb: Verb, grace: Duration, kind: Kind) -> D
     }
 }
 
-/// Tells of an instance until it is gone or nobody listens.
+/// Streams an instance's changes until it is gone or the follower disconnects.
 fn follow(entry: &Arc<Entry>) -> Response<PeerBody> {
     let (sender, lines) = mpsc::channel(LINES);
     let watching = entry.follow();
@@ -216,7 +216,7 @@ fn follow(entry: &Arc<Entry>) -> Response<PeerBody> {
     Response::new(StreamBody::new(lines).boxed_unsync())
 }
 
-/// A line that is not taken has nobody who wants it.
+/// A line that cannot be sent has no reader.
 async fn send(sender: &mpsc::Sender<Bytes>, told: Told) {
     drop(sender.send(told.line()).await);
 }

@@ -1,4 +1,4 @@
-//! The instances that the cluster has started on this node, by task, from the order until they are gone.
+//! The instances that the cluster has ordered on this node, by task, from the order until they are gone.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,50 +14,50 @@ use tokio::time::{Instant, timeout};
 use super::wire::Failure;
 use crate::invocations::placer::Placed;
 
-/// How far an instance is.
+/// The progress of an instance.
 #[derive(Clone, Debug)]
 pub(super) enum Progress {
-    /// It is being started.
+    /// The instance is being started.
     Starting,
-    /// It was started.
+    /// The instance was started.
     Started(Arc<dyn Instance>),
-    /// It was not.
+    /// The instance failed to start.
     Failed(Arc<Failure>),
-    /// It is gone.
+    /// The instance is gone.
     Gone(Exit, Vec<LogLine>),
 }
 
-/// Why an instance is to end.
+/// Why an instance must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Who asked for it wants it no longer: after this grace.
+    /// Its requesting node no longer wants it: it ends after this grace period.
     Asked(Duration),
-    /// Nobody follows it any more, or another one runs in its place: this node may keep it for itself.
+    /// Nobody follows it any more, or another one has replaced it: this node may keep it for itself.
     Left,
-    /// Its room is wanted.
+    /// Its room is needed.
     Room,
 }
 
-/// One instance.
+/// An instance that the cluster has ordered.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) task: TaskId,
-    /// The node that asked for it, and alone may call it.
+    /// The node that requested it and alone may call it.
     pub(super) asker: NodeId,
     pub(super) progress: watch::Sender<Progress>,
     pub(super) end: watch::Sender<Option<End>>,
-    /// Calls that run in it for the asker.
+    /// The requesting node's calls that run in it.
     pub(super) calls: AtomicUsize,
-    /// Since when none does, if none does.
+    /// When its last call ended; meaningful while no call runs.
     quiet: Mutex<Instant>,
-    /// How many follow it.
+    /// The number of its followers.
     watchers: watch::Sender<usize>,
-    /// Set once by the run of the entry, taken once by an asker on this node.
+    /// The started instance for the caller on this node: set once, taken once.
     handed: Mutex<Option<Placed>>,
     pub(super) taken: Notify,
 }
 
-/// Follows an entry for as long as it lives.
+/// Follows an entry until dropped.
 pub(super) struct Watching(Arc<Entry>);
 
 impl Drop for Watching {
@@ -81,13 +81,13 @@ impl Entry {
         })
     }
 
-    /// A call has ended.
+    /// Records the end of a call.
     pub(super) fn called(&self) {
         *self.quiet.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         self.calls.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// For how long nobody has called it; nothing while somebody does.
+    /// How long no call has run in it; `None` while one does.
     pub(super) fn idle(&self, now: Instant) -> Option<Duration> {
         if self.calls.load(Ordering::Relaxed) > 0 {
             return None;
@@ -101,11 +101,11 @@ impl Entry {
         Watching(Arc::clone(self))
     }
 
-    /// Resolves when nobody has followed it for so long.
+    /// Resolves when nobody has followed it for `after`.
     pub(super) async fn orphaned(&self, after: Duration) {
         let mut watchers = self.watchers.subscribe();
         loop {
-            // The sender is in `self`.
+            // This cannot fail: `self` owns the sender.
             drop(watchers.wait_for(|count| *count == 0).await);
             let followed = watchers.wait_for(|count| *count > 0);
             if timeout(after, followed).await.is_err() {
@@ -114,7 +114,7 @@ impl Entry {
         }
     }
 
-    /// Resolves when it is to end.
+    /// Resolves with the reason when it must end.
     pub(super) async fn ends(&self) -> End {
         let mut end = self.end.subscribe();
         let end = end.wait_for(Option::is_some).await;
@@ -126,7 +126,7 @@ impl Entry {
         self.end.borrow().is_some()
     }
 
-    /// The instance, if it is there.
+    /// The instance, while it runs.
     pub(super) fn instance(&self) -> Option<Arc<dyn Instance>> {
         match &*self.progress.borrow() {
             Progress::Started(instance) => Some(Arc::clone(instance)),
@@ -134,14 +134,14 @@ impl Entry {
         }
     }
 
-    /// Leaves the instance for whoever asked on this node.
+    /// Provides the instance to the caller on this node.
     pub(super) fn hand(&self, placed: Placed) {
         let instance = Arc::clone(&placed.instance);
         *self.handed() = Some(placed);
         self.progress.send_replace(Progress::Started(instance));
     }
 
-    /// The instance, once.
+    /// Takes the instance; only the first call returns it.
     pub(super) fn take(&self) -> Option<Placed> {
         let placed = self.handed().take();
         if placed.is_some() {
@@ -155,7 +155,7 @@ impl Entry {
     }
 }
 
-/// All of them. No more than the cluster lets run here.
+/// All entries: as many as the cluster lets run here.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     entries: Mutex<BTreeMap<u64, Arc<Entry>>>,
@@ -188,13 +188,13 @@ impl Table {
         self.lock().len()
     }
 
-    /// The entry of a task whose order may not have come yet.
+    /// The entry of a task, waiting at most `patience` for its order to arrive.
     pub(super) async fn find(&self, task: TaskId, patience: Duration) -> Option<Arc<Entry>> {
         let finding = async {
             loop {
                 let added = self.added.notified();
                 tokio::pin!(added);
-                // Registered before the look, so that one that comes in between is not missed.
+                // Registered before the lookup, so that an entry added in between is not missed.
                 added.as_mut().enable();
                 if let Some(entry) = self.get(task) {
                     return entry;

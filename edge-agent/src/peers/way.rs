@@ -1,4 +1,4 @@
-//! The way of an instance through the cluster's stages, for whoever waited for it.
+//! How an instance was placed: its way through the cluster's stages, for the call that waited for it.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -6,27 +6,27 @@ use std::time::{Duration, Instant};
 use fdn_cluster::Hop;
 use fdn_core::NodeId;
 
-/// How an instance came to be where it is.
+/// The placement of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// From asking for room to hearing where there is some.
+    /// The time from the request for room until room was found.
     pub took: Duration,
-    /// When that was heard.
+    /// When that was known.
     pub heard: Instant,
-    /// Where that is.
+    /// The node that had room.
     pub node: NodeId,
-    /// The stages, with how long each had it.
+    /// The stages, with how long each took.
     pub hops: Vec<Hop>,
     /// How many nodes had refused to start it before.
     pub refused: u32,
 }
 
 impl Way {
-    /// As an entry of `Server-Timing`.
+    /// The placement as an entry of `Server-Timing`.
     #[must_use]
     pub fn timing(&self) -> String {
         let millis = self.took.as_secs_f64() * 1000.0;
-        // Names and steps are letters, digits and dashes: nothing to escape.
+        // Names and steps are letters, digits and dashes: no escaping is needed.
         format!("place;dur={millis:.3};desc=\"{self}\"")
     }
 }

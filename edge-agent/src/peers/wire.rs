@@ -1,10 +1,10 @@
-//! What nodes say to each other about instances that one runs for the other: paths, header fields, lines.
+//! The protocol between nodes about instances that one runs for the other: paths, header fields and lines.
 //!
 //! ```text
 //! any method  /fdn.peer.v1/call/TASK/PATH?QUERY   a call; the answer carries `fdn-outcome`
 //! GET         /fdn.peer.v1/watch/TASK[?new]       lines of JSON ([`Told`]), one for each change, until the instance is gone
 //! POST        /fdn.peer.v1/stop/TASK?MILLIS       [`Done`]
-//! POST        /fdn.peer.v1/release/TASK          [`Done`]: whoever runs it may keep it as its own
+//! POST        /fdn.peer.v1/release/TASK          [`Done`]: the node that runs it may keep it as its own
 //! POST        /fdn.peer.v1/pause/TASK, resume/TASK   [`Done`]
 //! ```
 
@@ -21,19 +21,19 @@ use serde::{Deserialize, Serialize};
 
 /// How a call ended on the other node: [`ANSWERED`], [`NOT_SENT`] or [`INTERRUPTED`].
 pub(super) const OUTCOME: HeaderName = HeaderName::from_static("fdn-outcome");
-/// Why it has no answer.
+/// Why the call has no response.
 pub(super) const REASON: HeaderName = HeaderName::from_static("fdn-reason");
-/// The code of a call that was interrupted.
+/// The error code of an interrupted call.
 pub(super) const CODE: HeaderName = HeaderName::from_static("fdn-code");
 
 pub(super) const ANSWERED: HeaderValue = HeaderValue::from_static("answered");
 pub(super) const NOT_SENT: HeaderValue = HeaderValue::from_static("not-sent");
 pub(super) const INTERRUPTED: HeaderValue = HeaderValue::from_static("interrupted");
 
-/// The longest line and the longest answer that is read: a description and the last lines of an instance fit well.
+/// The largest line and response that is read, in bytes: a description and an instance's last log lines fit well.
 pub(super) const LINE_MAX: usize = 1 << 20;
 
-/// What is asked of an instance.
+/// The operation on an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Call,
@@ -66,14 +66,14 @@ impl Verb {
     }
 }
 
-/// The target of a request; `rest` begins with `/` or `?`, or is empty.
+/// The URI of a request; `rest` begins with `/` or `?`, or is empty.
 pub(super) fn target(verb: Verb, task: TaskId, rest: &str) -> Result<Uri, http::Error> {
-    // HTTP/2 asks for an authority; nobody reads it.
+    // HTTP/2 requires an authority, which nobody reads.
     let path = format!("http://fdn{PREFIX}{}/{:016x}{rest}", verb.as_str(), task.0);
     Ok(path.parse::<Uri>()?)
 }
 
-/// Reads a target: what is asked of which task, and what follows.
+/// Parses a URI: the operation, the task, and the rest.
 pub(super) fn read(uri: &Uri) -> Option<(Verb, TaskId, &str)> {
     let text = uri.path_and_query()?.as_str().strip_prefix(PREFIX)?;
     let (verb, rest) = text.split_once('/')?;
@@ -84,23 +84,23 @@ pub(super) fn read(uri: &Uri) -> Option<(Verb, TaskId, &str)> {
     Some((verb, TaskId(task), rest))
 }
 
-/// What is told of an instance to the node that asked for it.
+/// A report about an instance to the node that requested it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Told {
-    /// It is being started.
+    /// The instance is being started.
     Starting,
-    /// It did not start.
+    /// The instance failed to start.
     Failed(Failure),
-    /// It was started.
+    /// The instance was started.
     Started(Box<Description>),
-    /// It answers.
+    /// The instance answers.
     Ready,
-    /// It is paused.
+    /// The instance is paused.
     Paused,
-    /// It does not answer.
+    /// The instance does not answer.
     Unresponsive { reason: String, log: Vec<LogLine> },
-    /// It is gone. The last line.
+    /// The instance is gone. This is the last line.
     Exited { exit: Exit, log: Vec<LogLine> },
 }
 
@@ -110,7 +110,7 @@ pub(super) struct Failure {
     pub(super) code: ErrorCode,
     pub(super) reason: String,
     pub(super) log: Vec<LogLine>,
-    /// Whether another node may do better: the fault is not the function's.
+    /// Whether another node may succeed, because the fault is not the function's.
     pub(super) elsewhere: bool,
 }
 
@@ -132,14 +132,14 @@ impl Told {
     }
 
     pub(super) fn line(&self) -> Bytes {
-        // Nothing in it has no form in JSON.
+        // Every value of this type can be serialized.
         let mut bytes = serde_json::to_vec(self).unwrap_or_default();
         bytes.push(b'\n');
         Bytes::from(bytes)
     }
 }
 
-/// What became of an order to an instance.
+/// The result of an order to an instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Done {
@@ -162,7 +162,7 @@ impl Done {
         }
     }
 
-    /// As the trait says it; the end, where the order was to stop.
+    /// Converts to a result of the `Instance` trait; the exit counts for a stop only.
     pub(super) fn result(self, operation: &'static str) -> Result<Exit, InstanceError> {
         match self {
             Self::Stopped(exit) => Ok(exit),
@@ -178,7 +178,7 @@ impl Done {
     }
 }
 
-/// Fields that belong to a connection and not to a message (RFC 9110, section 7.6.1), and our own.
+/// Removes hop-by-hop header fields (RFC 9110, section 7.6.1) and FDN's own.
 pub(super) fn strip(headers: &mut HeaderMap) {
     use http::header::{CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
     for name in [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE] {
@@ -192,7 +192,7 @@ pub(super) fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// A text as a header field, without what a field cannot hold.
+/// Text as a header value, of at most 512 characters; characters that are not allowed become spaces.
 pub(super) fn field(text: &str) -> HeaderValue {
     const MOST: usize = 512;
     let printable = |c: char| if c.is_ascii_graphic() { c } else { ' ' };
@@ -200,7 +200,7 @@ pub(super) fn field(text: &str) -> HeaderValue {
     HeaderValue::from_str(text.trim()).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
 }
 
-/// How long an instance may take to end.
+/// How long an instance may take to end, at most an hour.
 pub(super) fn grace(rest: &str) -> Duration {
     let millis = rest.strip_prefix('?').and_then(|text| text.parse().ok());
     Duration::from_millis(millis.unwrap_or(0)).min(Duration::from_secs(3600))

@@ -1,4 +1,4 @@
-//! What is counted of policies, for `/metrics`. Labels are apps that are deployed with a policy, and a fixed list of reasons.
+//! Metrics of policies. Labels are apps that are deployed with a policy, and a fixed list of reasons.
 
 use fdn_core::policy::decide::Reason;
 use fdn_core::{AppName, NodeId};
@@ -10,17 +10,17 @@ pub struct PolicyMetrics {
     refused: IntCounterVec,
     clients: IntGaugeVec,
     overflow: IntCounterVec,
-    /// Fetches of providers' keys, by result.
+    /// Fetches of identity providers' keys, by result.
     pub(super) fetches: IntCounterVec,
-    /// Providers whose keys are followed.
+    /// Identity providers whose keys are followed.
     pub(super) key_sets: IntGauge,
 }
 
 impl PolicyMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// When a name is taken.
+    /// When a metric of the same name is registered already.
     pub fn new(registry: &Registry, node: &NodeId) -> Result<Self, prometheus::Error> {
         let opts = |name: &str, help: &str| {
             Opts::new(format!("fdn_agent_policy_{name}"), help).const_label("node", node.as_str())
@@ -64,7 +64,7 @@ impl PolicyMetrics {
         Ok(metrics)
     }
 
-    /// The handles of one app.
+    /// The metrics of one app.
     pub(super) fn app(&self, app: &AppName) -> AppCounts {
         let app = app.as_str();
         AppCounts {
@@ -75,7 +75,7 @@ impl PolicyMetrics {
         }
     }
 
-    /// Removes what was counted of an app.
+    /// Removes the series of an app.
     pub(super) fn forget(&self, app: &AppName) {
         let app = app.as_str();
         for reason in Reason::ALL {
@@ -86,7 +86,7 @@ impl PolicyMetrics {
     }
 }
 
-/// The handles of one app.
+/// The metrics of one app.
 #[derive(Clone, Debug)]
 pub(super) struct AppCounts {
     refused: [IntCounter; Reason::ALL.len()],

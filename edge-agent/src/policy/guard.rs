@@ -1,4 +1,4 @@
-//! An app's policy ready for use: from a request's head to a pass or an answer.
+//! An app's policy in executable form: judges requests by their heads.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -27,17 +27,17 @@ use crate::gateway::head::{Identity, Peer};
 use crate::gateway::problem::ProblemResponse;
 use crate::settings::PolicySettings;
 
-/// Headers of an answer.
+/// Headers to add to an answer.
 pub type Headers = Vec<(HeaderName, HeaderValue)>;
 
-/// An app's policy ready for use.
+/// An app's policy in executable form.
 pub struct Guard {
     app: AppName,
     spec: GatewaySpec,
     live: Arc<Live>,
 }
 
-/// What is counted under a policy. Kept while the policy stays the same, whatever becomes of keys and traffic.
+/// The counters of a policy. Kept while the policy stays the same, even if API keys or traffic rules change.
 pub(super) struct Live {
     app_rate: Option<AppRate>,
     client_rates: Option<ClientRates>,
@@ -83,7 +83,7 @@ impl Live {
     }
 }
 
-/// `ratelimit-policy` (draft-ietf-httpapi-ratelimit-headers-10): every budget with its size and window.
+/// The `ratelimit-policy` header (draft-ietf-httpapi-ratelimit-headers-10): every budget with its size and window.
 fn rate_policy(policy: &Policy) -> Option<HeaderValue> {
     let mut parts = Vec::new();
     for (name, rate) in [("client", &policy.rate.client), ("app", &policy.rate.app)] {
@@ -103,7 +103,7 @@ fn rate_policy(policy: &Policy) -> Option<HeaderValue> {
         .filter(|_| !parts.is_empty())
 }
 
-/// Headers as the gateway sends them; what was checked as a policy can be sent.
+/// Converts headers for the gateway; those of a validated policy are always valid.
 fn headers(list: Vec<(&'static str, String)>) -> Headers {
     list.into_iter()
         .filter_map(|(name, value)| {
@@ -113,7 +113,7 @@ fn headers(list: Vec<(&'static str, String)>) -> Headers {
         .collect()
 }
 
-/// One of the places for calls that run, until dropped.
+/// A place under the limit of concurrent calls, until dropped.
 pub struct Permit(Arc<Live>);
 
 impl Drop for Permit {
@@ -122,27 +122,27 @@ impl Drop for Permit {
     }
 }
 
-/// A call that its app's policy lets in.
+/// The pass of a call that its app's policy admits.
 pub struct Pass {
     live: Arc<Live>,
-    /// Who called, for the function.
+    /// The caller's identity, for the function.
     identity: Option<http::HeaderValue>,
-    /// Whether the credentials were an API key, which goes no further than the gateway.
+    /// Whether the credentials were an API key, which is not forwarded beyond the gateway.
     by_key: bool,
-    /// The place that the call has among those that may run.
+    /// The call's place under the limit of concurrent calls, if there is a limit.
     pub permit: Option<Arc<Permit>>,
     body_limit: Option<u64>,
     added: Headers,
     varies: bool,
 }
 
-/// What becomes of a request.
+/// The judgement on a request.
 pub enum Judged {
-    /// It is let in.
+    /// It is admitted.
     Pass(Box<Pass>),
-    /// The gateway answers a preflight.
+    /// The gateway answers this CORS preflight with these headers.
     Preflight(Headers),
-    /// It is refused.
+    /// It is refused with this answer and these headers.
     Refused(ProblemResponse, Headers),
 }
 
@@ -151,7 +151,7 @@ impl Guard {
         Self { app, spec, live }
     }
 
-    /// Whether nobody may call the app, whoever it is.
+    /// Whether the app's tenant is suspended, so that nobody may call the app.
     #[must_use]
     pub const fn is_suspended(&self) -> bool {
         self.spec.suspended
@@ -165,7 +165,8 @@ impl Guard {
         &self.live
     }
 
-    /// Judges a request by its head. Keys of an identity provider that are not known are fetched first, if that is due.
+    /// Judges a request by its head. If its token names an unknown key, the identity provider's keys are fetched first, unless they were fetched
+    /// recently.
     pub async fn judge(&self, head: &RequestHead, peer: &Peer) -> Judged {
         let (verdict, lacks_keys) = self.decide(head, peer);
         if lacks_keys
@@ -177,7 +178,7 @@ impl Guard {
         self.judged(verdict, head)
     }
 
-    /// The verdict, and whether it could be another one with newer keys.
+    /// The verdict, and whether it might be different with newer keys.
     fn decide(&self, head: &RequestHead, peer: &Peer) -> (Verdict, bool) {
         let counting = Counting {
             live: &self.live,
@@ -255,7 +256,7 @@ impl Guard {
         cors.is_some_and(fdn_core::policy::Cors::varies)
     }
 
-    /// What pages of other origins are told.
+    /// The CORS headers for the request's origin.
     fn shared(&self, head: &RequestHead) -> Headers {
         let Some(cors) = &self.spec.policy.cors else {
             return Headers::new();
@@ -263,7 +264,7 @@ impl Guard {
         text(head, &names::ORIGIN).map_or_else(Headers::new, |from| headers(cors.answer(from)))
     }
 
-    /// `ratelimit` and `ratelimit-policy`.
+    /// The `ratelimit` and `ratelimit-policy` headers.
     fn budget(&self, budget: &Budget) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
         let text = format!(
             "\"{}\";r={};t={}",
@@ -285,7 +286,7 @@ const PREFLIGHT_VARY: HeaderValue = HeaderValue::from_static(
 );
 
 impl Pass {
-    /// Who called, for the function.
+    /// The caller's identity, for the function.
     #[must_use]
     pub fn identity(&self) -> Identity<'_> {
         Identity {
@@ -294,13 +295,13 @@ impl Pass {
         }
     }
 
-    /// The largest body, where the function takes `limit`.
+    /// The maximum size of the body, in bytes, if the function accepts `limit`.
     #[must_use]
     pub fn body_limit(&self, limit: u64) -> u64 {
         self.body_limit.map_or(limit, |own| own.min(limit))
     }
 
-    /// The policy's headers for an answer that the gateway makes itself.
+    /// The policy's headers for an answer of the gateway's own.
     #[must_use]
     pub fn headers(&self) -> Headers {
         let mut headers = self.added.clone();
@@ -311,8 +312,8 @@ impl Pass {
         headers
     }
 
-    /// Adds the policy's headers to an answer. What it says of origins and rates replaces what a function says of them; security headers that the
-    /// function set itself stay.
+    /// Adds the policy's headers to an answer. Its CORS and rate-limit headers replace the function's; security headers that the function set
+    /// stay.
     pub fn decorate(&self, headers: &mut HeaderMap) {
         for (name, value) in &self.added {
             headers.insert(name.clone(), value.clone());
@@ -328,7 +329,7 @@ impl Pass {
     }
 }
 
-/// The one value of a field, as text. Several are as bad as none: nobody can tell which is meant.
+/// The single value of a header field, as text. Several values are as bad as none: it is unknown which one is meant.
 fn text<'a>(head: &'a RequestHead, name: &HeaderName) -> Option<&'a str> {
     let mut values = head.headers().get_all(name);
     let value = values.next()?;
@@ -365,8 +366,8 @@ fn facts<'a>(head: &'a RequestHead, peer: &Peer) -> Facts<'a> {
 const API_KEY: HeaderName = HeaderName::from_static(header::API_KEY);
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The client's address: the connection's, or behind a trusted proxy the one that the proxy added last to `x-forwarded-for`. What stands
-/// before that is the client's own claim.
+/// The client's address: the connection's, or, behind a trusted proxy, the last one in `x-forwarded-for`, which the proxy added. The entries
+/// before it are claims of the client.
 pub(crate) fn client_address(head: &RequestHead, peer: &Peer) -> Option<IpAddr> {
     if !peer.trusted {
         return peer.ip;
@@ -377,13 +378,13 @@ pub(crate) fn client_address(head: &RequestHead, peer: &Peer) -> Option<IpAddr> 
     last.and_then(|text| text.trim().parse().ok()).or(peer.ip)
 }
 
-/// The key of a client's address, as rates and splits know it.
+/// The key of a client's address, for rates and splits.
 #[must_use]
 pub fn client_key(head: &RequestHead, peer: &Peer) -> ClientKey {
     ClientKey::of_address(client_address(head, peer))
 }
 
-/// What is counted, for one request.
+/// The counters, for the decision on one request.
 struct Counting<'a> {
     live: &'a Live,
     now: Timestamp,
@@ -391,7 +392,7 @@ struct Counting<'a> {
     lacks_keys: Cell<bool>,
 }
 
-/// Room for anything: what is asked of a rate that the policy does not have.
+/// The state of a rate that the policy does not have: no limit.
 const UNBOUNDED: RateState = RateState {
     admitted: true,
     remaining: u32::MAX,

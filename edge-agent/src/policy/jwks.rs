@@ -1,9 +1,8 @@
-//! Public keys of identity providers, fetched by the node and kept on its disk.
+//! Public keys of identity providers, fetched by the node and cached on its disk.
 //!
-//! Each URL is fetched once for all apps that name it: at the start, every interval (with jitter, so that nodes do not come in step), and when
-//! a token names a key that is not known, but then at most once in the shortest interval, whatever tokens come. A fetch that fails
-//! changes nothing: the keys that are known go on counting, also over a restart, and the next try comes after a growing pause. Why nodes
-//! fetch and not the controller: ADR 0016.
+//! Each URL is fetched once for all apps that name it: at the start, at an interval (with jitter, so that nodes do not fetch in step), and when a
+//! token names an unknown key, but then at most once in the minimum interval, whatever tokens arrive. A failed fetch changes nothing: the known
+//! keys remain valid, also over a restart, and the next attempt follows after a back-off. Why nodes fetch and not the controller: ADR 0016.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -37,7 +36,7 @@ pub(super) struct KeySets {
     stop: CancellationToken,
 }
 
-/// How key sets are fetched and kept.
+/// The configuration and storage of key sets.
 struct Source {
     /// Where tenants' URLs may lead.
     reach: Reach,
@@ -47,7 +46,7 @@ struct Source {
     folder: PathBuf,
 }
 
-/// The keys behind one URL. What follows them ends when the last app that names it is gone.
+/// The keys behind one URL. They are no longer refreshed once the last app that names the URL is gone.
 pub(super) struct KeySet {
     inner: Arc<Inner>,
     stop: CancellationToken,
@@ -94,7 +93,7 @@ impl KeySets {
         })
     }
 
-    /// The keys behind a URL, followed from now on. Beyond `policy.jwks_sets` URLs, keys are not fetched and no token counts.
+    /// The keys behind a URL, refreshed from now on. Beyond `policy.jwks_sets` URLs, keys are not fetched and no token is accepted.
     pub(super) fn of(&mut self, url: &str) -> Arc<KeySet> {
         self.sets.retain(|_, set| set.strong_count() > 0);
         if let Some(known) = self.sets.get(url).and_then(Weak::upgrade) {
@@ -137,12 +136,13 @@ impl KeySets {
 }
 
 impl KeySet {
-    /// The claims of a token that is signed with one of the keys.
+    /// Verifies a token with these keys and returns its claims.
     pub(super) fn verify(&self, rule: &JwtRule, token: &str) -> Result<Claims, TokenFault> {
         self.inner.keys.load().verify(rule, token)
     }
 
-    /// Has the keys fetched if that is due or under way; returns when it is done. `false`: it is too early for that, or they are not fetched.
+    /// Fetches the keys if a fetch is permitted or in progress, and returns when it is done; `false` if the last one was too recent, or if
+    /// these keys are not fetched at all.
     pub(super) async fn refresh(&self) -> bool {
         let inner = &self.inner;
         if !inner.followed {
@@ -198,14 +198,14 @@ impl Source {
 }
 
 impl Inner {
-    /// Milliseconds since this began, never 0.
+    /// Milliseconds since `start`, never 0.
     fn since(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_millis())
             .unwrap_or(u64::MAX)
             .saturating_add(1)
     }
 
-    /// Reads what was kept on disk: a small file, read once for each URL.
+    /// Reads the keys cached on disk: a small file, read once for each URL.
     fn read(&self, source: &Source) {
         let Ok(bytes) = std::fs::read(source.file(&self.url)) else {
             return;
@@ -241,21 +241,21 @@ impl Inner {
                     pause(failures, FIRST_RETRY, interval, rand::random())
                 }
             };
-            // Told after everything has been noted, so that whoever waits sees it.
+            // Signalled after everything has been stored, so that waiting calls see it.
             self.done.send_replace(());
             let mut next = std::pin::pin!(tokio::time::sleep(wait));
             loop {
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = &mut next => break,
-                    // Asked for before the last fetch, it was answered by that.
+                    // A request for keys made before the last fetch was answered by that fetch.
                     () = self.wake.notified() => if self.may_fetch() { break },
                 }
             }
         }
     }
 
-    /// Whether the last fetch was long enough ago for one that a token asks for.
+    /// Whether the last fetch was long enough ago for one that a token requests.
     fn may_fetch(&self) -> bool {
         let tried = self.tried.load(Ordering::Acquire);
         let least = u64::try_from(self.least.as_millis()).unwrap_or(u64::MAX);

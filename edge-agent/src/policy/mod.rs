@@ -1,8 +1,8 @@
-//! Policies of apps at the gateway: `fdn_core::policy` decides, this module counts and knows.
+//! Policies of apps at the gateway: `fdn_core::policy` decides, this module keeps the counters and keys that the decisions need.
 //!
-//! [`guard::Guard`] is an app's policy ready for use: its rates (`rates`), calls that run, quota (`quota`) and the provider's keys that
-//! tokens are checked with (`jwks`, `verify`). [`Guards`] keeps one for each app that has a policy, and what was counted over
-//! changes of the policy that do not touch it. An app without a policy has no guard and pays one comparison for each call.
+//! [`guard::Guard`] is an app's policy in executable form: its rates (`rates`), running calls, quota (`quota`) and the provider's keys that
+//! tokens are verified with (`jwks`, `verify`). [`Guards`] keeps one for each app that has a policy, and keeps its counters when a change does
+//! not touch the policy itself. An app without a policy has no guard and costs one comparison for each call.
 
 mod counts;
 pub mod guard;
@@ -38,16 +38,16 @@ pub struct Guards {
     keys: KeySets,
     quotas: Arc<Quotas>,
     guards: BTreeMap<AppName, Arc<Guard>>,
-    /// Writes counts to disk until the agent stops.
+    /// The task that writes counts to disk until the agent stops.
     keeper: Option<JoinHandle<()>>,
 }
 
 impl Guards {
-    /// No guards yet. Files are kept in `folder`; what runs in the background ends with `stop`. Identity providers' keys are fetched from
-    /// where `reach` leads.
+    /// Starts without guards. Files are kept in `folder`; background tasks end with `stop`. `reach` limits the addresses from which identity
+    /// providers' keys may be fetched.
     ///
     /// # Errors
-    /// When the client that fetches keys cannot be made.
+    /// When the HTTP client that fetches keys cannot be created.
     pub fn new(
         settings: PolicySettings,
         metrics: PolicyMetrics,
@@ -75,7 +75,7 @@ impl Guards {
         })
     }
 
-    /// Waits until what was counted is on disk, after `stop` was cancelled.
+    /// Waits until the counts are on disk, after `stop` was cancelled.
     pub async fn close(&mut self) {
         if let Some(keeper) = self.keeper.take()
             && let Err(failure) = keeper.await
@@ -84,7 +84,7 @@ impl Guards {
         }
     }
 
-    /// The guard of an app whose gateways are told `spec`; none if that says nothing.
+    /// The guard of an app with this gateway specification; `None` if that is empty.
     pub fn guard(&mut self, app: &AppName, spec: &GatewaySpec) -> Option<Arc<Guard>> {
         if spec.is_empty() {
             self.forget(app);
@@ -94,7 +94,7 @@ impl Guards {
         if let Some(known) = known.filter(|known| known.spec() == spec) {
             return Some(Arc::clone(known));
         }
-        // What was counted goes on being counted if its bounds are the same.
+        // Counters are kept if the limits are the same.
         let live = known
             .filter(|known| known.spec().policy == spec.policy)
             .map(|known| Arc::clone(known.live()));
@@ -118,7 +118,7 @@ impl Guards {
         Some(guard)
     }
 
-    /// The app is gone, or its policy.
+    /// Removes the guard of an app that was deleted or no longer has a policy.
     pub fn forget(&mut self, app: &AppName) {
         if self.guards.remove(app).is_some() {
             self.metrics.forget(app);
@@ -126,7 +126,7 @@ impl Guards {
         }
     }
 
-    /// Takes in how many calls the controller has counted.
+    /// Applies the numbers of calls that the controller has counted.
     pub fn used(&self, used: &[AppUsed]) {
         self.quotas.told(used, fdn_service::now());
     }

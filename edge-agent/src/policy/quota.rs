@@ -1,7 +1,7 @@
-//! Calls counted towards quotas on this node: what the controller has counted, and what was let in here since it told.
+//! Counts calls towards quotas on this node: the controller's count, plus the calls admitted here since it was received.
 //!
-//! Kept on disk every few seconds, so that a restart with the controller away does not begin anew; what was let in since the last
-//! write is then forgotten here, and still counted by the controller.
+//! Stored on disk every few seconds, so that a restart while the controller is unreachable does not begin at zero; calls admitted since the last
+//! write are then forgotten here, but still counted by the controller.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use tracing::warn;
 use crate::disk;
 use crate::error::Error;
 
-/// The calls of one app.
+/// The counted calls of one app.
 #[derive(Default)]
 pub(super) struct Quota {
     used: Mutex<Used>,
@@ -26,16 +26,16 @@ pub(super) struct Quota {
 
 impl Quota {
     fn lock(&self) -> MutexGuard<'_, Used> {
-        // A copy of three numbers is never half done.
+        // Assigning three numbers cannot leave them in an inconsistent state.
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls of the windows of `now`.
+    /// The calls counted in the windows that contain `now`.
     pub(super) fn used(&self, now: Timestamp) -> Used {
         self.lock().at(Window::at(now))
     }
 
-    /// One call more.
+    /// Counts one call.
     pub(super) fn count(&self, now: Timestamp) {
         let mut used = self.lock();
         *used = used.at(Window::at(now));
@@ -51,7 +51,7 @@ impl Quota {
     }
 }
 
-/// The calls of all apps with a quota.
+/// The counted calls of all apps with a quota.
 pub(super) struct Quotas {
     path: PathBuf,
     apps: Mutex<BTreeMap<AppName, Arc<Quota>>>,
@@ -59,7 +59,7 @@ pub(super) struct Quotas {
 }
 
 impl Quotas {
-    /// What was kept in `path`. A file that cannot be read is as none: the controller tells the sums again.
+    /// Loads the counts stored in `path`. An unreadable file is ignored: the controller sends the sums again.
     pub(super) fn open(path: PathBuf) -> Self {
         let kept = std::fs::read(&path).ok();
         let kept = kept.and_then(|bytes| serde_json::from_slice::<Vec<AppUsed>>(&bytes).ok());
@@ -81,7 +81,7 @@ impl Quotas {
         self.apps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The calls of an app.
+    /// The counted calls of an app.
     pub(super) fn of(&self, app: &AppName) -> Arc<Quota> {
         Arc::clone(self.lock().entry(app.clone()).or_default())
     }
@@ -92,7 +92,7 @@ impl Quotas {
         }
     }
 
-    /// Takes in what the controller has counted.
+    /// Applies the counts of the controller.
     pub(super) fn told(&self, told: &[AppUsed], now: Timestamp) {
         let apps = self.lock();
         for told in told {
@@ -102,7 +102,7 @@ impl Quotas {
         }
     }
 
-    /// Writes what has changed every `interval`, and once more at the end.
+    /// Writes changed counts every `interval`, and once more at the end.
     pub(super) async fn keep(self: Arc<Self>, interval: Duration, stop: CancellationToken) {
         let mut warned = false;
         loop {
@@ -142,11 +142,11 @@ impl Quotas {
         if !changed {
             return Ok(());
         }
-        // Names and numbers can always be written as JSON.
+        // Names and numbers can always be serialized.
         let bytes = serde_json::to_vec(&all).unwrap_or_default();
         let written = disk::replace(&self.path, &bytes);
         if written.is_err() {
-            // Tried again with the next round.
+            // Retried at the next interval.
             self.gone.store(true, Ordering::Relaxed);
         }
         Ok(written?)

@@ -1,8 +1,8 @@
-//! Rates by the generic cell rate algorithm (governor), with a bounded table of clients.
+//! Rate limits by the generic cell rate algorithm (governor), with a bounded table of clients.
 //!
-//! The table is cut into shards, each behind a lock that is held for one look-up. When a client finds no room, those whose burst is whole
-//! again are dropped, at most once a second: they are as good as unknown. A client that finds no room even so is counted under
-//! one rate that all such clients share, so a flood of addresses slows itself down and not the clients that are known.
+//! The table is divided into shards, each behind a lock that is held for one look-up. If there is no room for a client, clients whose burst is
+//! fully restored are removed, at most once a second: they are equivalent to unknown ones. A client that still finds no room is counted under one
+//! rate that all such clients share, so a flood of addresses slows down itself and not the known clients.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -21,18 +21,18 @@ use governor::state::{InMemoryState, NotKeyed, StateStore};
 use governor::{NotUntil, Quota, RateLimiter};
 use prometheus::{IntCounter, IntGauge};
 
-/// Parts of a table that are locked apart from each other.
+/// The number of shards, which are locked independently.
 const SHARDS: usize = 16;
-/// The least time between two cleanings, in nanoseconds.
+/// The minimum time between two cleanings, in nanoseconds.
 const CLEAN_NS: u64 = 1_000_000_000;
 
-/// The rate as governor has it.
+/// Converts a rate for governor.
 fn quota(rate: &Rate) -> Quota {
     let one = NonZeroU32::MIN;
     let requests = NonZeroU32::new(rate.requests).unwrap_or(one);
     let burst = NonZeroU32::new(rate.burst()).unwrap_or(one);
     let interval = rate.per.as_duration() / requests.get();
-    // A checked rate has an interval of a microsecond at least.
+    // A validated rate has an interval of at least a microsecond.
     Quota::with_period(interval.max(Duration::from_nanos(1)))
         .unwrap_or_else(|| Quota::per_second(requests))
         .allow_burst(burst)
@@ -61,7 +61,7 @@ fn state<P: Reference>(
     }
 }
 
-/// The rate of all calls.
+/// The rate limit of all calls of an app.
 pub(super) struct AppRate<C: Clock = DefaultClock> {
     quota: Quota,
     clock: C,
@@ -78,13 +78,13 @@ impl<C: Clock + Clone> AppRate<C> {
         }
     }
 
-    /// Takes one call.
+    /// Takes one call from the budget.
     pub(super) fn take(&self) -> RateState {
         state(self.limiter.check(), &self.quota, self.clock.now())
     }
 }
 
-/// The rate of each client.
+/// The rate limit of each client.
 pub(super) struct ClientRates<C: Clock = DefaultClock> {
     quota: Quota,
     clock: C,
@@ -95,7 +95,7 @@ pub(super) struct ClientRates<C: Clock = DefaultClock> {
 }
 
 impl<C: Clock + Clone> ClientRates<C> {
-    /// At most about `clients` clients are known at a time.
+    /// A table of at most about `clients` clients.
     pub(super) fn new(
         rate: &Rate,
         clients: usize,
@@ -125,7 +125,7 @@ impl<C: Clock + Clone> ClientRates<C> {
         }
     }
 
-    /// Takes one call of a client.
+    /// Takes one call from the client's budget.
     pub(super) fn take(&self, client: ClientKey) -> RateState {
         if self.full.load(Ordering::Relaxed) {
             self.clean();
@@ -137,7 +137,7 @@ impl<C: Clock + Clone> ClientRates<C> {
         )
     }
 
-    /// Drops clients whose burst is whole again, at most once a second, by one thread.
+    /// Removes clients whose burst is fully restored, at most once a second, on one thread.
     fn clean(&self) {
         let now = self.clock.now().duration_since(self.start).as_u64();
         let last = self.cleaned.load(Ordering::Relaxed);
@@ -160,10 +160,10 @@ type Shard = HashMap<ClientKey, InMemoryState>;
 struct Table {
     shards: [Mutex<Shard>; SHARDS],
     hasher: RandomState,
-    /// Most clients of one shard.
+    /// The most clients in one shard.
     each: usize,
     known: AtomicUsize,
-    /// The state that clients share who find no room.
+    /// The state shared by clients for which there is no room.
     shared: InMemoryState,
     full: Arc<AtomicBool>,
     size: IntGauge,
@@ -171,7 +171,7 @@ struct Table {
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // Nothing in a shard is half done when a thread panics.
+    // A shard is consistent even if a thread panics.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -217,7 +217,7 @@ impl ShrinkableKeyedStateStore<ClientKey> for Table {
             let mut shard = lock(shard);
             let before = shard.len();
             shard.retain(|_, state| {
-                // A measure that always refuses changes nothing and tells what is there.
+                // A measurement that always refuses changes nothing and reveals the stored value.
                 let seen: Result<(), Option<Nanos>> =
                     state.measure_and_replace(&NotKeyed::NonKey, Err);
                 matches!(seen, Err(Some(at)) if at > drop_below)
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(size.get(), 2);
     }
 
-    /// A flood of clients fills the table: who is known keeps its rate, who is not shares one, and the table is as large as it may be.
+    /// A flood of clients fills the table: known clients keep their rate, unknown ones share one, and the table does not exceed its bound.
     #[test]
     fn a_full_table_is_bounded_and_shared_by_the_rest() {
         let clock = FakeRelativeClock::default();
@@ -310,7 +310,7 @@ mod tests {
             .filter(|&n| rates.take(ClientKey::Address(n)).admitted)
             .count();
         assert_eq!(size.get(), i64::try_from(SHARDS).expect("small"));
-        // Each client with a place, and one call of all those without.
+        // Each client in the table, and one call of all those without a place.
         assert_eq!(admitted, SHARDS + 1);
         assert_eq!(overflow.get(), 1000 - SHARDS as u64);
     }
@@ -323,7 +323,7 @@ mod tests {
             rates.take(ClientKey::Address(n));
         }
         clock.advance(Duration::from_secs(3));
-        // The first of them cleans, then there is room.
+        // The first of them triggers the cleaning, then there is room.
         let admitted = (5000..5004u128)
             .filter(|&n| rates.take(ClientKey::Address(n)).admitted)
             .count();

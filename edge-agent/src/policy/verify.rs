@@ -1,7 +1,7 @@
-//! Signatures of tokens: jsonwebtoken reads the token, ring checks its signature.
+//! Verifies tokens: jsonwebtoken parses the token, ring checks its signature.
 //!
-//! The library brings its own cryptography only as a second stack beside ring, which everything else here uses; it lets a program bring
-//! its own, which is what [`PROVIDER`] is. Claims are judged by `fdn_core::policy::token`, with the time as an argument.
+//! jsonwebtoken's own cryptography would be a second stack beside ring, which everything else here uses; the library lets a program supply its
+//! own, which is what [`PROVIDER`] is. Claims are judged by `fdn_core::policy::token`, with the time as an argument.
 
 use std::sync::Once;
 
@@ -16,9 +16,9 @@ use jsonwebtoken::{
 };
 use ring::signature as sig;
 
-/// The longest token that is looked at.
+/// The longest token that is accepted, in bytes.
 const TOKEN_MAX: usize = 16 * 1024;
-/// Most keys of one provider.
+/// The most keys of one provider.
 const KEYS_MAX: usize = 64;
 
 static PROVIDER: CryptoProvider = CryptoProvider {
@@ -33,10 +33,10 @@ static PROVIDER: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Has ring check signatures, for this process.
+/// Installs ring as the signature verifier of this process.
 fn install() {
     static ONCE: Once = Once::new();
-    // Refused only if it is installed already, which is as good.
+    // It fails only if a provider is installed already.
     ONCE.call_once(|| {
         let _ = PROVIDER.install_default();
     });
@@ -98,7 +98,7 @@ const fn algorithm(of: Algorithm) -> Option<JwtAlgorithm> {
     })
 }
 
-/// A provider's keys.
+/// The keys of a provider.
 #[derive(Default)]
 pub(super) struct Keys {
     keys: Vec<Key>,
@@ -111,16 +111,16 @@ struct Set {
 
 struct Key {
     id: Option<String>,
-    /// The one algorithm that the key is for, if its provider says so.
+    /// The only algorithm that the key may be used with, if its provider says so.
     only: Option<String>,
     family: AlgorithmFamily,
     key: DecodingKey,
 }
 
 impl Keys {
-    /// Reads a key set (RFC 7517). Keys of kinds that are not known, secrets, and keys for encryption are left out.
+    /// Parses a key set (RFC 7517). Keys of unknown kinds, secrets, and keys for encryption are skipped.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
-        // One key that cannot be understood must not hide the others.
+        // One invalid key must not hide the others.
         let set: Set = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         let known = set.keys.into_iter().take(KEYS_MAX);
         let known = known.filter_map(|value| serde_json::from_value::<Jwk>(value).ok());
@@ -131,12 +131,12 @@ impl Keys {
         Ok(Self { keys })
     }
 
-    /// Whether no key is known.
+    /// Whether there are no keys.
     pub(super) fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// The claims of a token that is signed with one of these keys.
+    /// Verifies a token with these keys and returns its claims.
     pub(super) fn verify(&self, rule: &JwtRule, token: &str) -> Result<Claims, TokenFault> {
         install();
         if token.len() > TOKEN_MAX {
@@ -144,7 +144,7 @@ impl Keys {
         }
         let header = decode_header(token).map_err(|_| TokenFault::Malformed)?;
         let allowed = algorithm(header.alg).is_some_and(|alg| rule.algorithms.contains(&alg));
-        // What `crit` names has to be understood, and nothing of it is (RFC 7515, section 4.1.11).
+        // Extensions named in `crit` must be understood, and none are (RFC 7515, section 4.1.11).
         if !allowed || header.crit.is_some() {
             return Err(TokenFault::Malformed);
         }
@@ -245,7 +245,7 @@ mod tests {
         let verify = |token: &str| set.verify(&rule(), token);
         let claims = verify(&token(&one, &eddsa("k1"))).expect("good");
         assert_eq!(claims["sub"], "me");
-        // Without a key id, any key of the set may be meant.
+        // Without a key id, any key of the set is tried.
         assert!(verify(&token(&two, &json!({ "alg": "EdDSA" }))).is_ok());
         assert_eq!(
             verify(&token(&two, &eddsa("k1"))),
@@ -281,7 +281,7 @@ mod tests {
         narrow.algorithms = [JwtAlgorithm::RS256].into();
         let good = token(&one, &json!({ "alg": "EdDSA", "kid": "k1" }));
         assert_eq!(set.verify(&narrow, &good), Err(TokenFault::Malformed));
-        // The same bytes under an algorithm with a shared secret, which would be the public key.
+        // The same bytes under an algorithm with a shared secret, for which the public key would be the secret.
         let hs = token(&one, &json!({ "alg": "HS256", "kid": "k1" }));
         assert_eq!(set.verify(&rule(), &hs), Err(TokenFault::Malformed));
         assert_eq!(

@@ -1,7 +1,7 @@
-//! Round-trip times to other clusters, on the way that the data of workflows takes: placement weighs what passes between stages with them.
+//! Measures round-trip times to other clusters, on the path that workflows' data takes: placement weighs the data between stages with them.
 //!
-//! Each time some clusters are measured in turns, each by a TCP connection to where one of its nodes takes stage calls, also in turns. The
-//! kernel times the handshake (`TCP_INFO`), so neither this node's load nor the other's counts.
+//! Each time, the next few clusters in turn are measured, each by a TCP connection to the address for stage calls of one of its nodes, also in
+//! turn. The kernel times the handshake (`TCP_INFO`), so neither this node's load nor the other's distorts the result.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,16 +18,16 @@ use tokio::time::timeout;
 use super::tcp_info;
 use crate::fleet::FleetView;
 
-/// How far other clusters are, as it was measured last: for who has to choose among them.
+/// The latest round-trip times to other clusters, for choosing among them.
 #[derive(Debug, Default)]
 pub struct Nearness {
     measured: Mutex<BTreeMap<ClusterId, Millis>>,
-    /// Round trips that are emulated, in place of those.
+    /// Emulated round-trip times, which override the measured ones.
     emulated: BTreeMap<ClusterId, Millis>,
 }
 
 impl Nearness {
-    /// Nothing is measured yet, and these one-way delays are emulated.
+    /// Without measurements; these one-way delays are emulated.
     #[must_use]
     pub fn new(emulated: &BTreeMap<ClusterId, DurationMs>) -> Self {
         let trip = |delay: &DurationMs| Millis::from(delay.as_duration()) * 2.0;
@@ -40,7 +40,7 @@ impl Nearness {
         }
     }
 
-    /// Takes in what was measured; clusters that are there no more are forgotten.
+    /// Stores measurements; forgets clusters that no longer accept stage calls.
     pub fn note(&self, measured: &[(ClusterId, Millis)], fleet: &FleetView) {
         let mut known = self.lock();
         known.extend(measured.iter().cloned());
@@ -51,7 +51,7 @@ impl Nearness {
         self.measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The round trip to a cluster; infinite while it is not known.
+    /// The round-trip time to a cluster; infinite if unknown.
     #[must_use]
     pub fn of(&self, cluster: &ClusterId) -> Millis {
         let known = self.emulated.get(cluster).copied();
@@ -59,7 +59,7 @@ impl Nearness {
         known.unwrap_or(Millis::INFINITY)
     }
 
-    /// Clusters that are nearer than that, nearest first, `most` of them.
+    /// At most `most` clusters with a round-trip time below `bound`, nearest first.
     #[must_use]
     pub fn within(&self, bound: Millis, most: usize) -> Vec<(ClusterId, Millis)> {
         let mut all = self.lock().clone();
@@ -71,7 +71,7 @@ impl Nearness {
     }
 }
 
-/// Measures links, each in its turn.
+/// Measures the round-trip times to other clusters in turn.
 #[derive(Debug)]
 pub struct Links {
     own: ClusterId,
@@ -79,13 +79,13 @@ pub struct Links {
     patience: Duration,
     /// The cluster that was measured last.
     last: Option<ClusterId>,
-    /// How often all have had a turn: chooses among the nodes of a cluster.
+    /// How often the turn has begun again; selects the node of a cluster to measure.
     rounds: usize,
     results: IntCounterVec,
 }
 
 impl Links {
-    /// Of a node of cluster `own`: at most `at_once` of the others each time, each within `patience`, counted by `results`.
+    /// For a node of cluster `own`: measures at most `at_once` other clusters each time, each within `patience`, and counts the results.
     #[must_use]
     pub const fn new(
         own: ClusterId,
@@ -103,7 +103,7 @@ impl Links {
         }
     }
 
-    /// Whose turn it is, and where they are measured.
+    /// The clusters to measure next, with the address of the node to connect to.
     fn next(&mut self, fleet: &FleetView) -> Vec<(ClusterId, SocketAddr)> {
         let others: Vec<&ClusterId> = fleet
             .clusters()
@@ -126,7 +126,7 @@ impl Links {
         turns
     }
 
-    /// Measures those whose turn it is; whom cannot be reached is left out.
+    /// Measures the next clusters in turn; unreachable ones are left out.
     pub async fn measure(&mut self, fleet: &FleetView) -> Vec<(ClusterId, Millis)> {
         let patience = self.patience;
         let trips = self
@@ -146,7 +146,7 @@ impl Links {
     }
 }
 
-/// The time of a handshake, if there was one.
+/// The round-trip time of a TCP handshake, if it succeeded.
 async fn round_trip(address: SocketAddr) -> Option<Duration> {
     let stream = TcpStream::connect(address).await.ok()?;
     tcp_info::smoothed_rtt(stream.as_raw_fd())
@@ -185,7 +185,7 @@ mod tests {
         ([127, 0, 0, 1], port).into()
     }
 
-    /// Each as `cluster:port`.
+    /// Each turn as `cluster:port`.
     fn names(turns: Vec<(ClusterId, SocketAddr)>) -> Vec<String> {
         turns
             .into_iter()

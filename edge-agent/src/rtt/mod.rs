@@ -1,4 +1,4 @@
-//! Round-trip times, measured by the kernel on real connections and told to the controller: to clients per prefix, to other clusters.
+//! Round-trip times to clients, by prefix, and to other clusters: measured by the kernel on real connections and reported to the controller.
 
 pub mod links;
 pub mod tcp_info;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use fdn_core::{ClientPrefix, Millis};
 use prometheus::IntCounter;
 
-/// Samples since the last report: bounded, one entry for each prefix.
+/// Samples since the last report: bounded, with one entry per prefix.
 #[derive(Debug)]
 pub struct RttTable {
     max: usize,
@@ -30,7 +30,7 @@ impl RttTable {
         }
     }
 
-    /// Notes a round trip to `client`.
+    /// Records a round-trip time to `client`.
     pub fn note(&self, client: IpAddr, trip: Duration) {
         let prefix = ClientPrefix::host(client).to_demand();
         let trip = Millis::from(trip);
@@ -45,7 +45,7 @@ impl RttTable {
         }
     }
 
-    /// Takes what was noted: prefix, smallest round trip, number of samples.
+    /// Takes all samples: prefix, smallest round-trip time, number of samples.
     #[must_use]
     pub fn take(&self) -> Vec<(ClientPrefix, Millis, u32)> {
         let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);

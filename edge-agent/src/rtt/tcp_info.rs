@@ -14,8 +14,8 @@ use std::time::Duration;
 pub fn smoothed_rtt(socket: RawFd) -> Option<Duration> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).ok()?;
-    // SAFETY: the pointers are to live, writable variables of this frame, and the kernel writes at most `length` bytes to the first.
-    // A descriptor that is closed or no socket makes the call fail; it cannot make it unsound.
+    // SAFETY: the pointers point to live, writable variables of this frame, and the kernel writes at most `length` bytes to the first. A closed
+    // descriptor or one that is not a socket makes the call fail; it cannot make it unsound.
     let result = unsafe {
         libc::getsockopt(
             socket,
@@ -29,8 +29,8 @@ pub fn smoothed_rtt(socket: RawFd) -> Option<Duration> {
     if result != 0 || (length as usize) < needed {
         return None;
     }
-    // SAFETY: all bytes were zero before the call, the kernel wrote some of them, and every field is an integer: any bytes are a
-    // valid value.
+    // SAFETY: all bytes were zero before the call, the kernel wrote some of them, and every field is an integer, for which any bytes are a valid
+    // value.
     let info = unsafe { info.assume_init() };
     (info.tcpi_rtt > 0).then(|| Duration::from_micros(u64::from(info.tcpi_rtt)))
 }

@@ -9,50 +9,50 @@ pub use fdn_instances::docker::Network;
 use fdn_instances::{HealthChecks, LinkLimits, LogSink, Metrics};
 use serde::{Deserialize, Serialize};
 
-/// How containers are run, if they are.
+/// Whether and how containers are run with Docker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DockerSettings {
-    /// Whether this node runs container images. The agent does not start without its engine then.
+    /// Whether this node runs container images. If so, the agent does not start without its engine.
     pub enabled: bool,
     /// The engine's Unix socket.
     pub socket: PathBuf,
-    /// Tells the containers of agents apart that have the same cluster and node names and share the engine: a word of lower-case letters,
-    /// digits and hyphens.
+    /// A word (lower-case letters, digits and hyphens) that distinguishes the containers of agents with the same cluster and node names on one
+    /// engine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
-    /// Whether containers run on when the agent stops, for the next one to take them in; else they end with it.
+    /// Whether containers keep running when the agent stops, to be adopted at its next start; otherwise they end with it.
     pub outlive_agent: bool,
-    /// How containers are reached.
+    /// The network mode, which decides how containers are reached.
     pub network: Network,
-    /// Whether every function that this node is told to run is trusted as the agent itself is. Without, only the network `isolated` is taken:
-    /// on the others containers reach what this node serves, and more.
+    /// Whether every function that this node is given to run is trusted like the agent itself. If not, only the network `isolated` is permitted:
+    /// on the others containers can reach what this node serves, and more.
     pub trusted: bool,
-    /// Where control groups are mounted. Idle instances are paused there, within a millisecond, where the agent may write and sees the
-    /// engine's processes; otherwise, or when this is empty, by the engine.
+    /// Where control groups are mounted. Idle instances are paused through them, within a millisecond, if the agent may write there and sees the
+    /// engine's processes; otherwise, or if this is empty, through the engine.
     pub cgroups: PathBuf,
-    /// The size of a container's `/tmp`, in memory, within the memory of its function.
+    /// The size of a container's `/tmp`, which is in memory and counts towards the memory of its function.
     pub tmp: ByteSize,
-    /// How much of a container's output the engine keeps on disk.
+    /// The maximum size of a container's output on the engine's disk.
     pub log_file: ByteSize,
-    /// How long the engine may take to answer.
+    /// The timeout for an answer of the engine.
     pub engine_timeout: DurationMs,
-    /// What an image may unfold to, whether it was uploaded or is pulled.
+    /// The maximum unpacked size of an image, whether uploaded or pulled.
     pub image_unfolded: ByteSize,
-    /// How much images may take of the engine's disk that agents brought there. Beyond it those go that no app is deployed with and no
-    /// container is of, the least recently used first.
+    /// The maximum size of images that agents brought to the engine's disk. Beyond it images are removed that no deployed app and no container
+    /// uses, the least recently used first.
     pub image_cache: ByteSize,
-    /// How long it may take to load an image.
+    /// The timeout for loading an image.
     pub image_timeout: DurationMs,
-    /// Starts that are handed to the engine at the same time.
+    /// The most starts that are given to the engine at the same time.
     pub parallel_starts: usize,
-    /// Containers of each function that are created, and not started, before they are asked for; 0 means none.
+    /// How many containers of each function are created, but not started, ahead of need; 0 means none.
     pub ahead: usize,
-    /// The pause between two checks of a running container, and how long its answer may take.
+    /// The pause between two health checks of a running container.
     pub health_interval: DurationMs,
-    /// See `health_interval`.
+    /// The timeout of a health check.
     pub health_timeout: DurationMs,
-    /// Failed checks in a row before a container is replaced.
+    /// The number of failed checks in a row after which a container is replaced.
     pub health_failures: u32,
 }
 
@@ -84,10 +84,10 @@ impl Default for DockerSettings {
 }
 
 impl DockerSettings {
-    /// Refuses values that cannot work.
+    /// Checks that the values can work.
     ///
     /// # Errors
-    /// Says which key, and what it must be.
+    /// Names the key, and what it must be.
     pub fn check(&self) -> Result<(), &'static str> {
         let second = DurationMs::from_secs(1);
         if self.parallel_starts == 0 || self.health_failures == 0 {
@@ -112,7 +112,7 @@ impl DockerSettings {
         Ok(())
     }
 
-    /// As the runtime takes them, with a folder for files that containers read.
+    /// The runtime's options. `folder` is for files that containers read.
     #[must_use]
     pub fn options(
         &self,

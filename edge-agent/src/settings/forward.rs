@@ -1,4 +1,4 @@
-//! Handing calls on to gateways that can serve them, where this one cannot.
+//! Handing calls on to other gateways, if this one cannot serve them.
 
 use fdn_core::device::Percent;
 use fdn_core::{ByteSize, DurationMs};
@@ -6,24 +6,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// What handing a call on must save unless it is set: loads are known roughly.
+/// The default of `gain`, in percent: it leaves a margin because loads are known only roughly.
 const GAIN: u8 = 20;
 
-/// How calls are handed on that this node cannot serve, over the connections of [`super::WorkflowSettings`].
+/// How calls that this node cannot serve are handed on, over the connections of [`super::WorkflowSettings`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ForwardSettings {
-    /// How long a call waits for its app to be ready here before others are asked.
+    /// How long a call waits for its app to be ready on this node before other gateways are asked.
     pub after: DurationMs,
-    /// The largest request body of a call that is handed on: it is kept until somebody takes it.
+    /// The largest request body of a call that is handed on; it is kept in memory until a gateway has answered.
     pub body: ByteSize,
-    /// How many calls are handed on at a time, each with its body; more are held and refused as if there were no other gateway.
+    /// The most calls that are handed on at a time, each with its body; further ones are held or refused as if there were no other gateway.
     pub calls: usize,
-    /// How many gateways one call asks, 0 for none.
+    /// The most gateways that one call asks; 0 disables handing calls on.
     pub gateways: usize,
     /// How long a gateway that did not serve an app is not asked for it again.
     pub avoid: DurationMs,
-    /// How much sooner a call that would wait here must be over elsewhere to be handed on, of what it would take here; 100: it never is.
+    /// How much sooner a call that would wait here must be finished elsewhere to be handed on, in percent of its time here; 100 means never.
     pub gain: Percent,
 }
 
@@ -41,10 +41,10 @@ impl Default for ForwardSettings {
 }
 
 impl ForwardSettings {
-    /// The most gateways that one call may ask.
+    /// The maximum of `gateways`.
     pub const GATEWAYS_MAX: usize = 32;
 
-    /// Refuses values that cannot work.
+    /// Checks that the values can work.
     ///
     /// # Errors
     /// Names the key and what it must be.

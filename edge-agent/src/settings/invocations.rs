@@ -1,18 +1,18 @@
-//! The queue of waiting calls, the instances that serve them, and how their number follows the load.
+//! Settings of the queue of waiting calls, the instances that serve them, and the scaling of their number.
 
 use fdn_core::{ByteSize, DurationMs};
 use serde::{Deserialize, Serialize};
 
-/// In which order waiting calls start.
+/// The order in which waiting calls are started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OrderName {
-    /// Smallest expected memory-time first, cold start included.
+    /// The smallest expected product of memory and time first, cold start included.
     Funcsched,
-    /// The same, but a call waits for a busy instance of its function where that is free sooner than a new one is started.
+    /// The same, but a call waits for a busy instance of its function if that is free sooner than a new one is started.
     #[default]
     QueueOrCold,
-    /// The same, and an idle instance for whose function calls wait serves them before it is evicted.
+    /// The same, and an idle instance serves waiting calls of its function before it may be evicted.
     UseOrEvict,
     /// First come, first served.
     Fcfs,
@@ -22,32 +22,32 @@ pub enum OrderName {
     Srf,
 }
 
-/// How long idle instances are kept.
+/// The policy for keeping idle instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeepAliveName {
-    /// For a fixed time; the least recently used goes first where room is needed.
+    /// Keep for a fixed time; if room is needed, evict the least recently used.
     #[default]
     Fixed,
-    /// While there is room; the least recently used goes first.
+    /// Keep while there is room; evict the least recently used.
     Lru,
-    /// While there is room; what is cheap to start again for its memory goes first.
+    /// Keep while there is room; evict what is cheap to start again relative to its memory.
     Gdsf,
-    /// By a histogram of the function's idle times, started again shortly before the next call is expected.
+    /// Keep by a histogram of the function's idle times; start again shortly before the next call is expected.
     Hist,
 }
 
-/// The order of calls that wait.
+/// The order of waiting calls.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueSettings {
     /// The order.
     pub order: OrderName,
-    /// Calls of one function that may wait; one more is refused.
+    /// The most waiting calls of one function; further ones are refused.
     pub per_function: u32,
-    /// Calls that waited for so long go first; 0 means never.
+    /// Calls that have waited this long go first; 0 means never.
     pub starve_after: DurationMs,
-    /// At most this share of the memory-time goes to such calls.
+    /// The largest share of the product of memory and time that goes to such calls.
     pub starve_share: f64,
 }
 
@@ -66,37 +66,37 @@ impl Default for QueueSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InstanceSettings {
-    /// Calls that may wait for an instance, of all functions together.
+    /// The most calls that may wait for an instance, of all functions together.
     pub waiting: u32,
-    /// How long a call waits for an instance, one that has to be started included.
+    /// How long a call waits for an instance, including its start.
     pub wait: DurationMs,
-    /// How idle instances are kept.
+    /// The policy for keeping idle instances.
     pub keep_alive: KeepAliveName,
-    /// For how long, where the policy keeps for a fixed time.
+    /// How long instances are kept, if the policy keeps them for a fixed time.
     pub keep: DurationMs,
-    /// Instances that are idle for so long are paused, where their runtime can: they keep their memory, get no CPU and are woken for the
-    /// next call. 0 means never.
+    /// How long instances are idle before they are paused, if their runtime can: they keep their memory, get no CPU and are resumed for the next
+    /// call. 0 means never.
     pub pause_after: DurationMs,
-    /// Instances of each function that are started and paused before anybody calls it, in room that nothing else wants; 0 means none.
+    /// How many instances of each function are started and paused before anybody calls it, in room that nothing else needs; 0 means none.
     pub standby: u32,
-    /// How long it may take to pause or wake one. One that takes longer to wake is replaced.
+    /// The timeout for pausing or resuming an instance. One that does not resume in time is replaced.
     pub resume_timeout: DurationMs,
-    /// How long a start is expected to take until starts have been measured.
+    /// The expected time of a start until starts have been measured.
     pub cold_start: DurationMs,
-    /// The longest start, waiting for room included.
+    /// The timeout of a start, including the wait for room.
     pub start_timeout: DurationMs,
-    /// How long an instance that is stopped may take to end the calls it runs, and one to end a call whose time is over before it is
-    /// replaced.
+    /// The grace period: how long an instance that is stopped may take to end its running calls, and how long an instance may continue a call
+    /// after its deadline before it is replaced.
     pub stop_grace: DurationMs,
-    /// How often one call is handed to an instance, the first time included.
+    /// The most attempts to hand a call to an instance, including the first.
     pub attempts: u32,
-    /// Request bodies up to this size are kept until the answer's head is there, so that the call can be made again.
+    /// The largest request body that is kept until the answer's head arrives, so that the call can be retried.
     pub replay_body: ByteSize,
-    /// The pause before an instance is started again after a failed start; it doubles with each failure.
+    /// The pause before the next start after a failed one; it doubles with each failure.
     pub retry_first: DurationMs,
     /// The longest such pause.
     pub retry_max: DurationMs,
-    /// Lines of output kept of each instance, for those who ask why it failed.
+    /// The number of output lines kept for each instance, to explain failures.
     pub log_lines: u32,
 }
 
@@ -122,21 +122,21 @@ impl Default for InstanceSettings {
     }
 }
 
-/// How the number of instances of a function follows its load.
+/// How the number of a function's instances follows its load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScaleSettings {
-    /// The window over which the load is averaged; instances that it needed are kept for as long.
+    /// The window over which the load is averaged; instances are kept for the same time after the load that needed them.
     pub stable: DurationMs,
-    /// The short window that shows sudden load.
+    /// The short window that detects sudden load.
     pub panic: DurationMs,
-    /// How often the number is decided on anew.
+    /// The interval of scaling decisions.
     pub interval: DurationMs,
-    /// How soon after a call has begun to wait.
+    /// The delay between a call's arrival in the queue and the next scaling decision.
     pub reaction: DurationMs,
-    /// Sudden load is when the short window wants this many times the instances that run.
+    /// The load is sudden if the short window needs this many times the running instances.
     pub panic_factor: f64,
-    /// Instances beyond the mean load, in units of its square root.
+    /// Instances in addition to the mean load, in units of its square root.
     pub headroom: f64,
     /// The most instances of one function.
     pub max: u32,

@@ -1,4 +1,4 @@
-//! The Kubernetes cluster that a node is a part of.
+//! The Kubernetes cluster that a node belongs to.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,23 +8,23 @@ use fdn_instances::kubernetes::{Access, KubernetesOptions};
 use fdn_instances::{HealthChecks, LinkLimits, LogSink, Metrics};
 use serde::{Deserialize, Serialize};
 
-/// How pods are run, if they are.
+/// Whether and how pods are run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KubernetesSettings {
-    /// Whether this node runs container images as pods. The agent does not start without the API server then.
+    /// Whether this node runs container images as pods. If so, the agent does not start without the API server.
     pub enabled: bool,
-    /// The file that says how the API server is reached; the agent's own service account if absent.
+    /// The kubeconfig file for access to the API server; if absent, the agent's own service account is used.
     pub kubeconfig: Option<PathBuf>,
-    /// The context in it, if not its current one.
+    /// The context in the kubeconfig file; its current one if absent.
     pub context: Option<String>,
     /// The namespace of pods.
     pub namespace: String,
-    /// This node's name in Kubernetes; the same as in the network if absent.
+    /// This node's name in Kubernetes; if absent, its name in the network.
     pub node: Option<String>,
-    /// Secrets of the namespace with which images are pulled.
+    /// The secrets in the namespace with which images are pulled.
     pub image_pull_secrets: Vec<String>,
-    /// Where the images of uploaded archives were copied to.
+    /// The repository to which the images of uploaded archives are copied.
     pub repository: Option<String>,
     /// The service account of pods, whose token is not mounted.
     pub service_account: Option<String>,
@@ -32,33 +32,33 @@ pub struct KubernetesSettings {
     pub user: Option<u32>,
     /// Whether images may run as root.
     pub allow_root: bool,
-    /// Whether the cluster's network enforces `deploy/kubernetes/network.yaml`.
+    /// Whether the Kubernetes network enforces `deploy/kubernetes/network.yaml`.
     pub network_policies: bool,
-    /// The runtime class of pods with slices of GPUs.
+    /// The runtime class of pods with GPU slices.
     pub gpu_runtime_class: Option<String>,
-    /// The resource of which such a pod asks one for each slice.
+    /// The resource of which such a pod requests one for each slice.
     pub gpu_resource: Option<String>,
-    /// The size of a pod's `/tmp`, in memory, within the memory of its function.
+    /// The size of a pod's `/tmp`, which is in memory and counts towards the memory of its function.
     pub tmp: ByteSize,
     /// How long a pod that the cluster deletes may take to end its calls.
     pub grace: DurationMs,
-    /// How long the API server may take to answer.
+    /// The timeout for an answer of the API server.
     pub engine_timeout: DurationMs,
-    /// How long a pod may take until its container runs.
+    /// The timeout for a pod's container to run.
     pub image_timeout: DurationMs,
-    /// Requests to the API server at the same time.
+    /// The most concurrent requests to the API server.
     pub requests: usize,
-    /// How often a request is tried.
+    /// The most attempts for a request.
     pub attempts: u32,
-    /// Pods whose output is followed at the same time.
+    /// The most pods whose output is followed at the same time.
     pub logs: usize,
-    /// How long one watch lasts.
+    /// The duration of one watch.
     pub watch: DurationMs,
-    /// The pause between two checks of a running pod, and how long its answer may take.
+    /// The pause between two health checks of a running pod.
     pub health_interval: DurationMs,
-    /// See `health_interval`.
+    /// The timeout of a health check.
     pub health_timeout: DurationMs,
-    /// Failed checks in a row before a pod is replaced.
+    /// The number of failed checks in a row after which a pod is replaced.
     pub health_failures: u32,
 }
 
@@ -96,10 +96,10 @@ impl Default for KubernetesSettings {
 }
 
 impl KubernetesSettings {
-    /// Refuses values that cannot work.
+    /// Checks that the values can work.
     ///
     /// # Errors
-    /// Says which key, and what it must be.
+    /// Names the key, and what it must be.
     pub fn check(&self) -> Result<(), &'static str> {
         let second = DurationMs::from_secs(1);
         let label = |name: &str| !name.is_empty() && name.len() <= 63 && !name.contains('/');
@@ -140,7 +140,7 @@ impl KubernetesSettings {
         }
     }
 
-    /// As the runtime takes them; `node` is this node's name in the network.
+    /// The runtime's options; `node` is this node's name in the network.
     #[must_use]
     pub fn options(
         &self,

@@ -1,4 +1,4 @@
-//! Settings of an agent. `deploy/config/edge-agent.toml` documents every key; [`Settings::check`] refuses what cannot work.
+//! Settings of an agent. `deploy/config/edge-agent.toml` documents every key; [`Settings::check`] refuses values that cannot work.
 
 mod docker;
 mod forward;
@@ -43,7 +43,7 @@ pub use workflows::WorkflowSettings;
 use crate::error::Error;
 use crate::invocations::policy as rules;
 
-/// Everything that can be set.
+/// All settings of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
@@ -53,33 +53,33 @@ pub struct Settings {
     pub cluster: ClusterId,
     /// Its region.
     pub region: RegionName,
-    /// Where it is.
+    /// Its geographic location.
     pub location: GeoPoint,
-    /// Speed relative to the reference machine.
+    /// The node's speed relative to the reference machine.
     pub speed: f64,
-    /// The folder for desired state and artifacts.
+    /// The directory for desired state and artifacts.
     pub data: PathBuf,
     /// The listener for clients.
     pub gateway: GatewaySettings,
-    /// The listener for operators.
+    /// The listener for operators and DNS servers.
     pub admin: AdminSettings,
-    /// How many calls run, wait and are held.
+    /// How many calls may run, wait and be held.
     pub admission: AdmissionSettings,
-    /// In which order calls start that wait.
+    /// The order of waiting calls.
     pub queue: QueueSettings,
     /// Instances in containers and pods.
     pub instances: InstanceSettings,
-    /// The engine that runs containers.
+    /// The Docker engine, for containers.
     pub docker: DockerSettings,
-    /// The cluster that runs pods, in its place.
+    /// The Kubernetes cluster, for pods instead of containers.
     pub kubernetes: KubernetesSettings,
-    /// How their number follows the load.
+    /// How the number of instances follows the load.
     pub scale: ScaleSettings,
-    /// The controllers, over the one connection.
+    /// The one connection to the controllers.
     pub centre: CentreSettings,
-    /// Where the machine joined.
+    /// The controllers' API, where the machine joined.
     pub controller: ControllerSettings,
-    /// By what the network's processes know each other, beside certificates.
+    /// How processes of the network authenticate each other without certificates.
     pub network: NetworkSettings,
     /// The node's certificate.
     pub tls: TlsSettings,
@@ -89,17 +89,17 @@ pub struct Settings {
     pub workflows: WorkflowSettings,
     /// Handing calls on that this node cannot serve.
     pub forward: ForwardSettings,
-    /// What the node offers.
+    /// The capacity that the node offers.
     pub capacity: CapacitySettings,
     /// GPU devices.
     pub devices: DevicesSettings,
-    /// Records of calls.
+    /// The spool of usage records.
     pub usage: SpoolSettings,
     /// The artifact cache.
     pub cache: CacheSettings,
     /// Compiling components.
     pub compile: CompileSettings,
-    /// Running functions.
+    /// The engine that runs functions.
     pub runtime: RuntimeSettings,
     /// Making apps ready.
     pub apps: AppsSettings,
@@ -160,10 +160,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Refuses values that cannot work.
+    /// Checks that the values can work.
     ///
     /// # Errors
-    /// Names the first such key and what it must be.
+    /// Names the first invalid key and what it must be.
     pub fn check(&self) -> Result<(), Error> {
         let rules = [
             (
@@ -348,13 +348,13 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("edge-agent.toml");
         std::fs::write(&file, text.join("\n")).expect("a file");
-        // What the pod's variables say of its node.
+        // The pod's environment variables for its node.
         let here = ("gateway.advertise", "192.0.2.7:8080".to_owned());
         let settings: Settings =
             fdn_service::config::load(Some(&file), &[here]).expect("the settings are valid");
         settings.check().expect("the settings can work");
         assert!(settings.kubernetes.enabled && settings.kubernetes.network_policies);
-        // All nodes are one cluster, by what joining wrote on each.
+        // All nodes form one cluster, by the files that joining wrote on each.
         let peers = settings.peers.cluster(&settings.tls, &settings.gateway);
         assert!(settings.peers.enabled && peers.tls.is_some() && !peers.seeds.is_empty());
     }

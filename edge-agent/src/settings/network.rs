@@ -1,4 +1,4 @@
-//! Listeners, admission, and the other processes of the network.
+//! Settings of the listeners, of admission, and of access to other processes of the network.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -14,43 +14,44 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GatewaySettings {
-    /// Where it listens.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// Where clients reach it, if that is another address.
+    /// The address at which clients reach it, if different.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advertise: Option<SocketAddr>,
-    /// How many of the cluster's clients it is to have beside its other gateways, in hundredths of a usual one.
+    /// Its weight among the gateways of its cluster, in percent of a usual one: DNS sends it clients in proportion.
     pub weight: GatewayWeight,
-    /// Threads that answer clients; 0 means one for each core.
+    /// Threads that serve clients; 0 means one for each core.
     pub workers: usize,
-    /// Connections in all; beyond it new ones wait in the kernel.
+    /// The most connections; further ones wait in the kernel.
     pub max_connections: usize,
     /// How long an idle connection is kept.
     pub keep_alive: DurationMs,
-    /// How long a client may take to send a request's head.
+    /// The timeout for receiving a request's head.
     pub head_timeout: DurationMs,
-    /// The largest request body on this node, whatever a manifest allows.
+    /// The largest request body on this node, whatever a manifest permits.
     pub body_limit: ByteSize,
-    /// Request bodies up to this size are read whole before the function starts, which is fastest.
+    /// Request bodies up to this size are read completely before the function starts, which is fastest.
     pub inline_body: ByteSize,
-    /// Peers whose `x-forwarded-host` and `x-forwarded-proto` are believed.
+    /// Proxies whose `x-forwarded-host` and `x-forwarded-proto` are trusted, and the last entry of whose `x-forwarded-for` is taken as the
+    /// client's address.
     pub trusted_proxies: Vec<ClientPrefix>,
-    /// The same with TLS.
+    /// The listener with TLS.
     pub tls: GatewayTlsSettings,
 }
 
-/// The listener for clients with TLS 1.2 and 1.3, beside the one without.
+/// The listener for clients with TLS 1.2 and 1.3, in addition to the one without.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GatewayTlsSettings {
-    /// Where it listens; nowhere if absent.
+    /// The address to listen on; there is no TLS listener if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
-    /// What it shows: to each client the one that names the host it asks for, else the first.
+    /// The certificates: a client gets the one for the host that it requests, or else the first.
     pub certificates: Vec<CertificateFiles>,
-    /// The pause between two looks at their files.
+    /// The interval at which their files are checked for changes.
     pub check_interval: DurationMs,
-    /// How long a handshake may take.
+    /// The timeout of a handshake.
     pub handshake: DurationMs,
 }
 
@@ -66,7 +67,7 @@ impl Default for GatewayTlsSettings {
 }
 
 impl GatewayTlsSettings {
-    /// Binds the listener, if there is to be one.
+    /// Binds the listener, if one is configured.
     ///
     /// # Errors
     /// When the address is taken or a certificate cannot be used.
@@ -104,9 +105,9 @@ impl Default for GatewaySettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdminSettings {
-    /// Where it listens.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// Where the network reaches it, if that is another address.
+    /// The address at which the network reaches it, if different.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advertise: Option<SocketAddr>,
 }
@@ -120,30 +121,31 @@ impl Default for AdminSettings {
     }
 }
 
-/// How many calls run, wait and are held.
+/// How many calls may run, wait and be held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdmissionSettings {
-    /// Calls that run at the same time.
+    /// The most running calls.
     pub slots: u32,
-    /// Of these, how many hundredths the calls of one app may take; and of the memory for instances in containers, those of one app.
+    /// The share of the slots that the calls of one app may take, in percent; also the share of the memory for instances in containers that one
+    /// app may hold.
     pub app_share: Percent,
-    /// How many hundredths the calls of all apps of one tenant may take, of the slots that other tenants leave to it; and its instances in
-    /// containers, of the memory.
+    /// The share that all apps of one tenant may take of the slots that other tenants leave, in percent; also of the memory for instances in
+    /// containers.
     pub tenant_share: Percent,
-    /// Calls that wait for a slot; one more is refused.
+    /// The most calls that wait for a slot; further ones are refused.
     pub waiting: u32,
     /// How long a call waits for a slot.
     pub wait: DurationMs,
-    /// Calls held because their app is being made ready; one more is refused.
+    /// The most calls held because their app is being made ready; further ones are refused.
     pub held: u32,
     /// How long such a call is held.
     pub hold: DurationMs,
 }
 
-/// An app that is alone on a node has most of it, and another one finds room at once.
+/// An app that is alone on a node gets most of it, and another one still finds room at once.
 const APP_SHARE: u8 = 75;
-/// More than that, so that beside an app that hangs its tenant's others have room.
+/// More than an app's share, so that a tenant's other apps have room beside one that hangs.
 const TENANT_SHARE: u8 = 90;
 
 impl Default for AdmissionSettings {
@@ -160,13 +162,13 @@ impl Default for AdmissionSettings {
     }
 }
 
-/// Where the machine joined.
+/// The controllers' API, where the machine joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ControllerSettings {
-    /// The address of the API: a node whose certificate ended while it was away gets the next one there.
+    /// The URL of the API: a node whose certificate expired while it was away gets the next one there.
     pub url: String,
-    /// The certificates of the authorities that it is checked against, in place of the web's.
+    /// The authorities for verifying the API's certificate, instead of the public ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
 }
@@ -180,11 +182,11 @@ impl Default for ControllerSettings {
     }
 }
 
-/// By what the network's processes know each other, beside certificates.
+/// How processes of the network authenticate each other without certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkSettings {
-    /// The file with this node's own token: gateways that call stages without certificates, on loopback alone, know each other by it.
+    /// The file with this node's own token: gateways that call stages without certificates, on loopback only, authenticate each other with it.
     pub token_file: PathBuf,
 }
 

@@ -14,21 +14,21 @@ use crate::error::Error;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PeerSettings {
-    /// Whether this node talks with the others; else it starts instances on itself only.
+    /// Whether this node communicates with the others; if not, it starts instances on itself only.
     pub enabled: bool,
-    /// How often a start is tried on one node after another, the first time included.
+    /// The most attempts of a start, on one node after another, including the first.
     pub attempts: u32,
-    /// How long an instance runs on for another node of which nothing is heard any more.
+    /// When an instance that runs for another node becomes this node's own, after nothing is heard of that node any more.
     pub orphan_after: DurationMs,
-    /// Instances here that another node has not called for so long give way to this node's own where the cluster has no room.
+    /// Instances that another node has not called for this long give way to this node's own if the cluster has no room.
     pub spare_after: DurationMs,
-    /// How long room that turned out not to be there is not given away again.
+    /// How long room that turned out not to exist is not assigned again.
     pub refused_room: DurationMs,
-    /// After which time without room for an instance idle ones are made to give way.
+    /// How long there must be no room for an instance before idle ones are made to give way.
     pub full_after: DurationMs,
-    /// For how long this node asks for no more than it has after the cluster had no room for it.
+    /// How long this node requests no more than it has, after the cluster had no room for it.
     pub full_pause: DurationMs,
-    /// The cluster's own settings.
+    /// The settings of the cluster protocol.
     pub cluster: ClusterSettings,
 }
 
@@ -48,7 +48,7 @@ impl Default for PeerSettings {
 }
 
 impl PeerSettings {
-    /// The cluster's settings with what follows from the node's own: certificates, and the address that others know.
+    /// The settings of the cluster protocol, completed from the node's own: certificates, and the address known to others.
     #[must_use]
     pub fn cluster(&self, tls: &TlsSettings, gateway: &GatewaySettings) -> ClusterSettings {
         let mut settings = self.cluster.clone();
@@ -71,7 +71,7 @@ impl PeerSettings {
         settings
     }
 
-    /// Where others reach this node, as far as that is set: for certificates, and as a seed.
+    /// The address at which others reach this node, as far as it is configured: for certificates, and as a seed.
     #[must_use]
     pub fn address(&self, tls: &TlsSettings, gateway: &GatewaySettings) -> Option<SocketAddr> {
         let settings = self.cluster(tls, gateway);
@@ -79,7 +79,7 @@ impl PeerSettings {
         (self.enabled && address.port() != 0).then_some(address)
     }
 
-    /// Refuses values that cannot work.
+    /// Checks that the values can work.
     ///
     /// # Errors
     /// Names the key and what it must be.

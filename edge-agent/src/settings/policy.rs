@@ -1,27 +1,27 @@
-//! Policies of apps at the gateway.
+//! Settings for policies of apps at the gateway.
 
 use fdn_core::{ByteSize, DurationMs};
 use serde::{Deserialize, Serialize};
 
-/// What policies may take of the node.
+/// Limits on the resources that policies use on the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PolicySettings {
-    /// Clients whose rates are kept apart, for each app with a client rate; those beyond share one.
+    /// The most clients whose rates are counted separately, for each app with a client rate; the others share one.
     pub clients: usize,
-    /// How often calls counted towards quotas are written to disk.
+    /// The interval at which counts towards quotas are written to disk.
     pub quota_save: DurationMs,
-    /// How often an identity provider's keys are fetched.
+    /// The interval at which an identity provider's keys are fetched.
     pub jwks_interval: DurationMs,
-    /// The least time between two fetches of the same keys, whatever tokens come.
+    /// The minimum time between two fetches of the same keys, whatever tokens arrive.
     pub jwks_least: DurationMs,
-    /// How long a fetch may take.
+    /// The timeout of a fetch.
     pub jwks_timeout: DurationMs,
-    /// The largest key set.
+    /// The largest key set, in bytes.
     pub jwks_size: ByteSize,
-    /// Identity providers whose keys are followed.
+    /// The most identity providers whose keys are followed.
     pub jwks_sets: usize,
-    /// Whether keys may be fetched over http, too: for tests.
+    /// Whether keys may also be fetched over http: for tests.
     pub jwks_http: bool,
 }
 
@@ -41,10 +41,10 @@ impl Default for PolicySettings {
 }
 
 impl PolicySettings {
-    /// Refuses values that cannot work.
+    /// Checks that the values can work.
     ///
     /// # Errors
-    /// Names the first such key and what it must be.
+    /// Names the first invalid key and what it must be.
     pub const fn check(&self) -> Result<(), &'static str> {
         if self.clients == 0 {
             return Err("policy.clients must be at least 1");

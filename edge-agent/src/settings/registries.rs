@@ -1,4 +1,4 @@
-//! Registries of container images that want a name and a password.
+//! Registries of container images that require a user name and a password.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegistrySettings {
-    /// Its host, with the port if it has one, as images name it.
+    /// Its host, with the port if it has one, as in image names.
     pub host: String,
-    /// The name.
+    /// The user name.
     pub username: String,
-    /// The file with the password or token, read at each pull, so that it can be changed at any time.
+    /// The file with the password or token; read at each pull, so that it can be changed at any time.
     pub password_file: PathBuf,
 }

@@ -1,28 +1,29 @@
-//! Making apps ready, logs, reports, stopping.
+//! Settings for making apps ready, logs, reports and stopping.
 
 use fdn_core::{ByteSize, DurationMs};
 use serde::{Deserialize, Serialize};
 
 use super::registries::RegistrySettings;
 
-/// Making apps ready.
+/// Settings for making apps ready.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AppsSettings {
-    /// Apps that are made ready at the same time.
+    /// The most apps that are made ready at the same time.
     pub parallel: usize,
-    /// The pause before a failed app is tried again; it doubles with each failure.
+    /// The pause before a failed app is retried; it doubles with each failure.
     pub retry_first: DurationMs,
     /// The longest such pause.
     pub retry_max: DurationMs,
-    /// Whether an app of this cluster gets one call (`GET /` with `x-fdn-probe: 1`) when it is loaded, so that the first client
+    /// Whether an app that is placed on this cluster gets one call (`GET /` with `x-fdn-probe: 1`) when it is loaded, so that the first client
     /// finds it warm.
     pub warm_call: bool,
-    /// When that call is ended: what is done once, at the first call, is over then, and a function that waits for others must not keep calls from its app.
+    /// The timeout of that call: initialization at the first call is over by then, and a function that waits for others must not keep its app
+    /// from becoming ready.
     pub warm_call_timeout: DurationMs,
-    /// Names of deleted apps remembered until the next snapshot.
+    /// The most names of deleted apps that are remembered until the next snapshot.
     pub tombstones: usize,
-    /// Registries that want a name and a password for the images of apps; others are asked without.
+    /// Registries that require credentials for the images of apps; others are accessed anonymously.
     pub registries: Vec<RegistrySettings>,
 }
 
@@ -44,17 +45,17 @@ impl Default for AppsSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogsSettings {
-    /// Lines kept for each app.
+    /// The most lines kept for each app.
     pub lines: usize,
-    /// Text kept for each app.
+    /// The most text kept for each app.
     pub size: ByteSize,
-    /// The longest line; the rest is cut.
+    /// The longest line; the rest is cut off.
     pub line: ByteSize,
-    /// All lines of one call together.
+    /// The most text of one call.
     pub call: ByteSize,
-    /// Lines that a follower may lag behind before it loses some.
+    /// How many lines a follower may lag behind before it loses some.
     pub follow_buffer: usize,
-    /// Followers at the same time.
+    /// The most followers at the same time.
     pub followers: usize,
 }
 
@@ -75,21 +76,21 @@ impl Default for LogsSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReportSettings {
-    /// How often the node tells how it is.
+    /// The interval of status reports.
     pub status_interval: DurationMs,
-    /// How often it tells the round-trip times it measured.
+    /// The interval of reports of measured round-trip times.
     pub rtt_interval: DurationMs,
-    /// Client prefixes kept between two such reports.
+    /// The most client prefixes kept between two such reports.
     pub rtt_prefixes: usize,
-    /// How often it measures the round-trip times to other clusters, where they take calls of workflows' stages.
+    /// The interval at which round-trip times to other clusters are measured, at the addresses where those take stage calls.
     pub link_interval: DurationMs,
-    /// How many clusters it measures each time, one after another in turns; none at all if 0.
+    /// How many clusters are measured each time, in rotation; 0 disables these measurements.
     pub links: usize,
-    /// How long such a measurement may take.
+    /// The timeout of such a measurement.
     pub link_timeout: DurationMs,
-    /// How often it tells how runs of workflows go on.
+    /// The interval of reports on workflow runs.
     pub run_interval: DurationMs,
-    /// Runs that one such report tells of; of more nothing is told.
+    /// The most runs in one such report; changes of further ones are dropped.
     pub runs: usize,
 }
 
@@ -108,13 +109,13 @@ impl Default for ReportSettings {
     }
 }
 
-/// Stopping.
+/// Settings for stopping.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StopSettings {
-    /// How long the node goes on accepting after it has told that it drains.
+    /// How long the node keeps accepting calls after it has reported that it is draining.
     pub drain: DurationMs,
-    /// How long calls that run may take to end, rounded up to whole seconds.
+    /// How long running calls may take to end, rounded up to whole seconds.
     pub grace: DurationMs,
 }
 

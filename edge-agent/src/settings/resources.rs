@@ -1,4 +1,4 @@
-//! What the node has, and how it is used: capacity, cache, compiling, running.
+//! Settings of the node's resources and their use: capacity, cache, compiling, running.
 
 use std::path::PathBuf;
 
@@ -6,18 +6,18 @@ use fdn_core::{ByteSize, ClientPrefix, DurationMs, MebiBytes, MilliCpu, Resource
 use fdn_runtime::{CompileWorker, Compiler, EngineOptions};
 use serde::{Deserialize, Serialize};
 
-/// What the node offers to functions.
+/// The capacity that the node offers to functions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CapacitySettings {
-    /// Thousandths of a core; 0 means all cores.
+    /// CPU in thousandths of a core; 0 means all cores.
     pub cpu_milli: MilliCpu,
     /// Memory; 0 means three quarters of the machine's.
     pub memory: ByteSize,
 }
 
 impl CapacitySettings {
-    /// The capacity with the machine's own figures where none were set.
+    /// The capacity, with the machine's own figures for those that are 0.
     #[must_use]
     pub fn resolve(&self) -> Resources {
         let cpu = if self.cpu_milli.get() > 0 {
@@ -40,11 +40,11 @@ impl CapacitySettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheSettings {
-    /// Components and compiled files together.
+    /// The size of components and compiled files together.
     pub size: ByteSize,
     /// The largest component that is fetched.
     pub artifact_limit: ByteSize,
-    /// How often one fetch is tried, each time where the last one broke off, before the app waits for its next try.
+    /// The most attempts of one fetch, each continuing where the last one broke off, before the app waits for its next retry.
     pub fetch_attempts: u32,
 }
 
@@ -62,21 +62,21 @@ impl Default for CacheSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CompileSettings {
-    /// The program that compiles; the running one if absent.
+    /// The compiler's executable; the running one if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<PathBuf>,
-    /// Its memory.
+    /// The memory limit of the process.
     pub memory: ByteSize,
-    /// Its time.
+    /// The time limit of the process.
     pub timeout: DurationMs,
-    /// Its threads; 0 means half the cores.
+    /// The number of threads of the process; 0 means half the cores.
     pub threads: usize,
-    /// Components compiled at the same time.
+    /// The most components compiled at the same time.
     pub parallel: usize,
-    /// Whether machine code that the controller has is taken instead, if an authority of the network has signed it.
+    /// Whether the controller's machine code is used instead of compiling, if it has any that an authority of the network has signed.
     pub from_controller: bool,
-    /// The most bytes of machine code of single functions that are kept, so that components with the same engine of a language inside are not compiled as a
-    /// whole. 0 keeps none.
+    /// The size of the cache for machine code of single functions, which spares components that contain the same language engine from being
+    /// compiled as a whole. 0 disables it.
     pub cache: ByteSize,
 }
 
@@ -95,7 +95,7 @@ impl Default for CompileSettings {
 }
 
 impl CompileSettings {
-    /// The compiler these settings describe.
+    /// The compiler configured by these settings.
     #[must_use]
     pub fn compiler(&self) -> Compiler {
         let own = CompileWorker::default();
@@ -113,26 +113,26 @@ impl CompileSettings {
     }
 }
 
-/// Running functions.
+/// Settings of the engine that runs functions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuntimeSettings {
-    /// Instances that live at the same time, idle ones included.
+    /// The most instances that exist at the same time, idle ones included.
     pub max_instances: u32,
     /// The largest memory of one instance.
     pub max_memory: ByteSize,
     /// Threads for functions that compute for longer than a millisecond; 0 means one for each core.
     pub heavy_threads: usize,
-    /// Calls on those threads at the same time.
+    /// The most calls on those threads at the same time.
     pub heavy_calls: usize,
-    /// How much those threads give way to the others (0 to 19).
+    /// The nice value of those threads, which lets other threads go first (0 to 19).
     pub heavy_nice: i32,
-    /// Idle instances kept for each function that allows reuse.
+    /// The most idle instances kept for each function that permits reuse.
     pub idle_per_function: usize,
     /// How long an idle instance is kept.
     pub idle_expiry: DurationMs,
-    /// Private, loopback and other addresses off the public internet that functions may reach, where their manifests name the host, and that
-    /// identity providers' keys may be fetched from.
+    /// Private, loopback and other non-public addresses that functions may reach if their manifests name the host, and from which identity
+    /// providers' keys may be fetched.
     pub private_networks: Vec<ClientPrefix>,
 }
 
@@ -155,7 +155,7 @@ impl Default for RuntimeSettings {
 }
 
 impl RuntimeSettings {
-    /// The engine these settings describe.
+    /// The engine options for these settings.
     #[must_use]
     pub fn engine(&self) -> EngineOptions {
         EngineOptions {
@@ -175,7 +175,7 @@ impl RuntimeSettings {
     }
 }
 
-/// How many cores the process may use.
+/// The number of cores that the process may use.
 #[must_use]
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)

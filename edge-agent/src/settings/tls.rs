@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TlsSettings {
-    /// The certificates that other nodes are checked against.
+    /// The authorities that the certificates of other nodes are verified against.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
-    /// The node's certificate. It is replaced by the next one in time.
+    /// The node's certificate. It is renewed before it expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
-    /// Its key, which never leaves the node.
+    /// Its private key, which never leaves the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
-    /// The pause before a renewal that failed is tried again; it doubles with each failure.
+    /// The pause before a failed renewal is retried; it doubles with each failure.
     pub renew_retry: DurationMs,
     /// The longest such pause.
     pub renew_retry_max: DurationMs,
@@ -38,7 +38,7 @@ impl Default for TlsSettings {
 }
 
 impl TlsSettings {
-    /// The files, if all are named.
+    /// The paths of the files, if all are configured.
     #[must_use]
     pub fn files(&self) -> Option<IdentityFiles> {
         Some(IdentityFiles {
@@ -48,7 +48,7 @@ impl TlsSettings {
         })
     }
 
-    /// Whether either all files are named or none.
+    /// Whether either all files are configured or none.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
         let (ca, certificate, key) = (

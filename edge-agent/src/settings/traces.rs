@@ -7,29 +7,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// Where spans of calls go, and how many of them.
+/// Where spans of calls are sent, and how many of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TraceSettings {
-    /// The collector's base URL, without `/v1/traces`; absent: no spans are exported.
+    /// The collector's base URL, without `/v1/traces`; if absent, no spans are exported.
     pub otlp: Option<String>,
-    /// Which share of the traces that begin at this node is exported, from 0 to 1. Of others their `traceparent` says it.
+    /// The fraction of traces that begin at this node and are exported, from 0 to 1. For continued traces, their `traceparent` decides.
     pub sample: f64,
-    /// Calls that wait to be exported; those beyond are counted and dropped.
+    /// The most calls waiting to be exported; further ones are counted and dropped.
     pub queue: usize,
-    /// Calls that go in one request, at most.
+    /// The most calls in one request.
     pub batch: usize,
     /// How long the first call of a batch waits for others.
     pub interval: DurationMs,
-    /// How long the collector may take for one batch.
+    /// The timeout for sending a batch.
     pub timeout: DurationMs,
-    /// How often a batch is sent before it is counted and dropped.
+    /// The most attempts to send a batch before it is counted and dropped.
     pub attempts: u32,
-    /// The pause before it is sent again; it doubles up to 30 s.
+    /// The pause before a batch is sent again; it doubles up to 30 s.
     pub retry_first: DurationMs,
-    /// A file with fields that each request carries, a `name: value` each line.
+    /// A file with header fields to add to each request, one `name: value` per line.
     pub headers_file: Option<PathBuf>,
-    /// Authorities that the collector's certificate may be of, in place of those of the web.
+    /// The authorities for verifying the collector's certificate, instead of the public ones.
     pub ca_file: Option<PathBuf>,
 }
 
@@ -51,7 +51,7 @@ impl Default for TraceSettings {
 }
 
 impl TraceSettings {
-    /// Refuses values that cannot work.
+    /// Checks that the values can work.
     ///
     /// # Errors
     /// Names the key and what it must be.
@@ -81,10 +81,10 @@ impl TraceSettings {
         }
     }
 
-    /// Where batches are posted, if they are.
+    /// The URL to which batches are posted; `None` if spans are not exported.
     ///
     /// # Errors
-    /// When it is no URL.
+    /// When it is not a valid URL.
     pub fn endpoint(&self) -> Result<Option<reqwest::Url>, Error> {
         let url = self.otlp.as_ref().map(|base| {
             let url = format!("{}/v1/traces", base.trim_end_matches('/'));

@@ -1,4 +1,4 @@
-//! Running workflows: what a run may keep, and how stages are called in other clusters.
+//! Settings for running workflows: limits of a run, and calls of stages in other clusters.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,42 +10,42 @@ use serde::{Deserialize, Serialize};
 use super::{GatewaySettings, TlsSettings};
 use crate::error::Error;
 
-/// Workflows. A node that takes no part in calls between clusters runs all stages itself.
+/// Running workflows. A node that does not take part in calls between clusters runs all stages itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkflowSettings {
-    /// Whether stages are called in other clusters, and taken from them.
+    /// Whether this node calls stages in other clusters, and accepts such calls.
     pub enabled: bool,
-    /// Where controllers are listened to, and gateways of other clusters.
+    /// The address to listen on for controllers and gateways of other clusters.
     pub listen: SocketAddr,
-    /// Where gateways reach this node, if that is another address; controllers use its port.
+    /// The address at which gateways reach this node, if different; controllers use its port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advertise: Option<SocketAddr>,
-    /// Talk without encryption, and believe whoever shows the network's token: on loopback addresses only.
+    /// Communicate without encryption, and authenticate callers by a token only: on loopback addresses only.
     pub plaintext: bool,
-    /// Threads that take stage calls; 0 means one for each core, four at most.
+    /// Threads for stage calls; 0 means one for each core, at most four.
     pub workers: usize,
-    /// Runs that this gateway leads at the same time; one more is refused.
+    /// The most runs that this gateway coordinates at the same time; further ones are refused.
     pub runs: usize,
-    /// Bytes that one run may keep: the request, and outputs that other stages still need.
+    /// The most bytes that one run may hold: the request, and outputs that other stages still need.
     pub run_data: ByteSize,
-    /// Connections to each gateway of another cluster.
+    /// The number of connections to each gateway of another cluster.
     pub connections: usize,
-    /// Connections of other gateways that are open at the same time, and stage calls on each of them.
+    /// The most connections of other gateways that are open at the same time.
     pub served_connections: usize,
-    /// Stage calls at the same time on one connection.
+    /// The most concurrent stage calls on one connection.
     pub served_calls: u32,
-    /// How long connecting may take.
+    /// The timeout for connecting.
     pub connect: DurationMs,
-    /// How long a gateway that was not reached is tried after the others only.
+    /// How long a gateway that could not be reached is tried only after the others.
     pub avoid: DurationMs,
-    /// How often an idle connection is tried, and how long that may take: a gateway that has vanished is noticed after both.
+    /// The interval at which an idle connection is probed, and the timeout of a probe: a gateway that has vanished is noticed after both.
     pub keep_alive: DurationMs,
-    /// How long before its call an instance of a later stage may be started, and how long it waits for a call that is late; 0 if none is.
+    /// How long before its call an instance of a later stage may be started, and how long it waits for a late call; 0 disables this.
     pub prewarm: DurationMs,
-    /// Later stages of which gateways are told at a time.
+    /// The most later stages that are being announced to gateways at a time.
     pub prewarm_tells: usize,
-    /// One-way delays that are emulated on the way to other clusters, for benchmarks on one machine.
+    /// One-way delays that are emulated towards other clusters, for benchmarks on one machine.
     pub emulate_delay: BTreeMap<ClusterId, DurationMs>,
 }
 
@@ -73,7 +73,7 @@ impl Default for WorkflowSettings {
 }
 
 impl WorkflowSettings {
-    /// The files of the certificates, if calls between clusters are protected by any.
+    /// The certificate files that protect calls between clusters, if any.
     #[must_use]
     pub fn tls(&self, tls: &TlsSettings) -> Option<ClusterTls> {
         if self.plaintext {
@@ -86,13 +86,13 @@ impl WorkflowSettings {
         })
     }
 
-    /// Whether there is anybody to listen to: gateways, or controllers, who show certificates.
+    /// Whether to listen: for gateways, or for controllers, which show certificates.
     #[must_use]
     pub fn listens(&self, tls: &TlsSettings) -> bool {
         self.enabled || self.tls(tls).is_some()
     }
 
-    /// Where other clusters reach this node when it listens at `bound`.
+    /// The address at which other clusters reach this node when it listens at `bound`.
     #[must_use]
     pub fn address(&self, bound: SocketAddr, gateway: &GatewaySettings) -> SocketAddr {
         if let Some(known) = self.advertise {
@@ -105,7 +105,7 @@ impl WorkflowSettings {
         SocketAddr::new(known, bound.port())
     }
 
-    /// Refuses values that cannot work.
+    /// Checks that the values can work.
     ///
     /// # Errors
     /// Names the key and what it must be.

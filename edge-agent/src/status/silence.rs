@@ -1,20 +1,20 @@
-//! Whether controllers take reports, and when to say that they do not.
+//! Decides when to log that controllers accept no reports.
 //!
-//! A report that is lost while everything starts, while a controller is exchanged, or at the very end, is nothing that anybody need look at. So it is said
-//! once, when reports have been lost for some time, and once when they are taken again.
+//! Nobody need act on reports lost while everything starts, while a controller is replaced, or at the very end. So it is logged once when reports
+//! have been lost for some time, and once when they are accepted again.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long reports are lost before it is said: longer than everything takes to start.
+/// How long reports must be lost before it is logged: longer than any startup.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Since when reports are lost, and whether that was said.
+/// Since when reports have been lost, and whether that was logged.
 #[derive(Debug, Default)]
 pub struct Silence(Mutex<Option<(Instant, bool)>>);
 
 impl Silence {
-    /// A report was lost; whether it is to be said now.
+    /// Records a lost report; returns whether to log it now.
     pub fn lost(&self, now: Instant) -> bool {
         let mut silence = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (since, said) = silence.get_or_insert((now, false));
@@ -23,7 +23,7 @@ impl Silence {
         say
     }
 
-    /// A report was taken; whether the loss of those before it had been said.
+    /// Records an accepted report; returns whether the preceding loss was logged.
     pub fn taken(&self) -> bool {
         let mut silence = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         silence.take().is_some_and(|(_, said)| said)

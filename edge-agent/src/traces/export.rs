@@ -1,4 +1,4 @@
-//! Sends spans to the collector: in batches, each again for a while where that may help, and never so that a call waits for it.
+//! Sends spans to the collector: in batches, with retries where those may help, and without ever delaying a call.
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,20 +21,20 @@ use crate::settings::{Settings, TraceSettings};
 
 /// The longest pause before a batch is sent again.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// How long a batch may take once the agent stops.
+/// The time limit of a batch once the agent stops.
 const LAST: Duration = Duration::from_secs(2);
-/// The most that is read of an answer.
+/// The most bytes read of a response.
 const ANSWER_MAX: usize = 64 << 10;
 
-/// Why a batch was not taken.
+/// Why a batch was not accepted.
 enum Refused {
-    /// Sending it again changes nothing.
+    /// Sending it again would change nothing.
     Never(String),
-    /// It may be taken later, after so long if that was said.
+    /// It may be accepted later; with the delay, if the collector named one.
     Later(String, Option<Duration>),
 }
 
-/// Sends what was handed over.
+/// Sends the spans of ended calls to the collector.
 pub struct Exporter {
     settings: TraceSettings,
     url: Url,
@@ -42,15 +42,15 @@ pub struct Exporter {
     resource: Resource,
     calls: mpsc::Receiver<Ended>,
     metrics: TraceMetrics,
-    /// Whether the last batch was not taken: said once, not for each.
+    /// Whether the last batch was not accepted, so that this is logged once and not for each batch.
     fails: bool,
 }
 
 impl Exporter {
-    /// An exporter to `url` of the calls of a node.
+    /// An exporter of a node's calls to `url`.
     ///
     /// # Errors
-    /// When the file of fields or of authorities cannot be used.
+    /// When the file of header fields or of authorities is not usable.
     pub fn new(
         settings: &Settings,
         url: Url,
@@ -80,7 +80,7 @@ impl Exporter {
         })
     }
 
-    /// Sends until `stop`, and then what is left, once.
+    /// Sends until `stop` is cancelled, and then what is left, once.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut calls = Vec::new();
         while !stop.is_cancelled() {
@@ -90,7 +90,7 @@ impl Exporter {
             }
             self.send(&mut calls, &stop).await;
         }
-        // The queue is as long as it was set, so this ends.
+        // The queue is bounded and closed, so this loop ends.
         self.calls.close();
         while let Ok(call) = self.calls.try_recv() {
             self.metrics.waiting.dec();
@@ -102,7 +102,7 @@ impl Exporter {
         self.send(&mut calls, &stop).await;
     }
 
-    /// Waits for a batch.
+    /// Waits until a batch is full or its interval has passed.
     async fn collect(&mut self, calls: &mut Vec<Ended>) {
         let batch = self.settings.batch;
         let mut until = None;
@@ -113,7 +113,7 @@ impl Exporter {
                 Some(until) => timeout_at(until, more).await.unwrap_or(0),
             };
             match (came, until) {
-                // Nobody can hand over any more.
+                // All senders are gone.
                 (0, None) => std::future::pending().await,
                 (0, Some(_)) => break,
                 _ => {}
@@ -123,7 +123,7 @@ impl Exporter {
         }
     }
 
-    /// Sends a batch, as often as it is worth while.
+    /// Sends a batch, with retries as long as those may help.
     async fn send(&mut self, calls: &mut Vec<Ended>, stop: &CancellationToken) {
         if calls.is_empty() {
             return;
@@ -136,7 +136,7 @@ impl Exporter {
         let mut pause = self.settings.retry_first.as_duration();
         let mut attempts = self.settings.attempts;
         if stop.is_cancelled() {
-            // Whoever does not answer now must not hold up the end for each batch.
+            // A collector that is already failing must not delay the stop by another attempt per batch.
             attempts = u32::from(!self.fails);
         }
         for attempt in 1..=attempts {
@@ -158,7 +158,7 @@ impl Exporter {
     }
 
     fn body(&self, spans: &[Span]) -> Bytes {
-        // Text and numbers can always be written as JSON.
+        // Text and numbers can always be serialized.
         serde_json::to_vec(&Export::new(&self.resource, spans))
             .unwrap_or_default()
             .into()
@@ -190,7 +190,7 @@ impl Exporter {
         }
     }
 
-    /// Sends one request; how many spans were rejected.
+    /// Sends one request; returns the number of rejected spans.
     async fn post(&self, body: Bytes, stop: &CancellationToken) -> Result<u64, Refused> {
         let last = async {
             stop.cancelled().await;
@@ -226,7 +226,7 @@ impl Exporter {
             return Err(Refused::Never(format!("it answered {status}")));
         }
         let mut text = Vec::new();
-        // The spans are there; what is not read of the answer is not known.
+        // The spans have arrived; if the response cannot be read, none counts as rejected.
         while let Ok(Some(piece)) = answer.chunk().await {
             text.extend_from_slice(&piece);
             if text.len() > ANSWER_MAX {
@@ -237,7 +237,7 @@ impl Exporter {
         Ok(answer.rejected())
     }
 
-    /// What each request carries. Read each time: who changes the file need not start the agent again.
+    /// The header fields of each request. The file is read each time, so that a changed one needs no restart of the agent.
     async fn headers(&self) -> Result<HeaderMap, String> {
         let Some(file) = &self.settings.headers_file else {
             return Ok(HeaderMap::new());
@@ -253,7 +253,7 @@ fn headers_failed(file: &Path, reason: &str) -> String {
     format!("traces.headers_file {}: {reason}", file.display())
 }
 
-/// Fields, one a line; what is wrong is told by its line, never by what stands there.
+/// Parses header fields, one per line; errors name the line number, never its content, which is secret.
 fn fields(text: &str) -> Result<HeaderMap, String> {
     let mut all = HeaderMap::new();
     for (at, line) in text.lines().enumerate() {

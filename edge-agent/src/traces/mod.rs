@@ -1,8 +1,8 @@
-//! Spans of calls, for an OpenTelemetry collector (OTLP over HTTP, in JSON).
+//! Spans of calls for an OpenTelemetry collector (OTLP over HTTP, in JSON).
 //!
-//! Nothing is measured for them: a call that has ended hands its record over ([`Traced::hand_over`]), by one step into a bounded queue that never
-//! waits, and a task of the agent's own runtime makes spans of it ([`spans`]) and sends them (`export`). Which calls are exported is decided where a
-//! trace begins, by its id ([`Sample`]), and goes along in the `traceparent`; so all nodes of a call decide alike.
+//! Nothing is measured for spans only: a call that has ended hands over its record ([`Traced::hand_over`]), which is one push into a bounded
+//! queue and never waits. A task on the agent's own runtime turns it into spans ([`spans`]) and sends them (`export`). Whether a trace is
+//! exported is decided where it begins, by its id ([`Sample`]), and is passed on in the `traceparent`, so that all nodes of a call decide alike.
 
 mod export;
 pub mod otlp;
@@ -22,22 +22,22 @@ use self::spans::What;
 use crate::gateway::trace::Trace;
 use crate::metrics::TraceMetrics;
 
-/// The bits of a trace id that are random for certain (W3C Trace Context, level 2): its last ones.
+/// The number of hexadecimal digits at the end of a trace id that are certainly random (W3C Trace Context, level 2).
 const RANDOM_DIGITS: usize = 14;
 
-/// Which traces are exported: those whose random part is at least this, so that what a smaller share takes a larger one takes too.
+/// Which traces are exported: those whose random part is at least this value, so that a larger share includes every trace of a smaller one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample(u64);
 
 impl Sample {
-    /// A share from 0 to 1 of all traces.
+    /// A share of all traces, from 0 to 1.
     #[must_use]
     pub fn of(share: f64) -> Self {
         let all = (1_u64 << (4 * RANDOM_DIGITS)) as f64;
         Self(((1.0 - share.clamp(0.0, 1.0)) * all) as u64)
     }
 
-    /// Whether the trace with this id, 32 hexadecimal digits, is one of those.
+    /// Whether the trace with this id, 32 hexadecimal digits, is exported.
     #[must_use]
     pub fn takes(self, id: &[u8]) -> bool {
         let random = id.get(id.len().saturating_sub(RANDOM_DIGITS)..);
@@ -47,7 +47,7 @@ impl Sample {
     }
 }
 
-/// A moment by both clocks.
+/// A point in time on both clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     /// Nanoseconds since 1970.
@@ -64,12 +64,12 @@ impl Moment {
         }
     }
 
-    /// Nanoseconds since 1970 of a moment that has passed.
+    /// The wall-clock time, in ns since 1970, of a past instant.
     fn wall(&self, at: Instant) -> u64 {
         self.before(self.at.saturating_duration_since(at))
     }
 
-    /// Nanoseconds since 1970, so long before.
+    /// The wall-clock time, in ns since 1970, of `span` before this moment.
     fn before(&self, span: Duration) -> u64 {
         self.wall.saturating_sub(nanos(span))
     }
@@ -87,7 +87,7 @@ pub struct Ended {
     what: What,
 }
 
-/// Takes calls that have ended. Clones are the same queue.
+/// The queue of ended calls. Clones share the queue.
 #[derive(Clone, Debug)]
 pub struct Traces {
     queue: mpsc::Sender<Ended>,
@@ -96,7 +96,7 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// A queue for so many calls, and its end.
+    /// A queue of this capacity, and its receiver.
     #[must_use]
     pub fn new(
         queue: usize,
@@ -113,7 +113,7 @@ impl Traces {
         (traces, calls)
     }
 
-    /// A trace, marked if it begins here and is to be exported.
+    /// Marks a trace as sampled if it begins here and is to be exported.
     #[must_use]
     pub fn begin(&self, trace: Trace) -> Trace {
         if trace.continued || !self.sample.takes(&trace.id()) {
@@ -122,7 +122,7 @@ impl Traces {
         trace.sampled()
     }
 
-    /// What exports a call, if its trace is exported.
+    /// The handle that exports a call; `None` if its trace is not exported.
     #[must_use]
     pub fn of(&self, trace: &Trace) -> Option<Box<Traced>> {
         trace.is_sampled().then(|| {
@@ -134,7 +134,7 @@ impl Traces {
     }
 }
 
-/// A call that is exported once it has ended.
+/// Exports a call once it has ended.
 #[derive(Clone, Debug)]
 pub struct Traced {
     traces: Traces,
@@ -142,7 +142,7 @@ pub struct Traced {
 }
 
 impl Traced {
-    /// The call has ended: it goes to who exports, or is dropped and counted where too many wait.
+    /// Hands the ended call to the exporter; if the queue is full, drops and counts it.
     pub fn hand_over(self, what: What) {
         let ended = Ended {
             trace: self.trace,
@@ -150,7 +150,7 @@ impl Traced {
             what,
         };
         let metrics = &self.traces.metrics;
-        // Before it is handed over, so that it is never taken off before it was put on.
+        // Incremented first, so that the exporter cannot decrement before.
         metrics.waiting.inc();
         if self.traces.queue.try_send(ended).is_err() {
             metrics.waiting.dec();

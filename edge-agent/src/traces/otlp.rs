@@ -1,9 +1,9 @@
-//! The JSON form of OTLP's `ExportTraceServiceRequest`, as far as it is used here
-//! (<https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding>): ids are hexadecimal, numbers of 64 bits are text, enums are numbers.
+//! The JSON encoding of OTLP's `ExportTraceServiceRequest`, as far as it is used here
+//! (<https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding>): ids are hexadecimal, 64-bit numbers are strings, enums are numbers.
 
 use serde::{Deserialize, Serialize};
 
-/// One request.
+/// One export request.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Export<'a> {
@@ -17,10 +17,10 @@ struct ResourceSpans<'a> {
     scope_spans: [ScopeSpans<'a>; 1],
 }
 
-/// Whose spans they are.
+/// The source of the spans.
 #[derive(Debug, Serialize)]
 pub struct Resource {
-    /// What is known of it.
+    /// The attributes of the source.
     pub attributes: Vec<Attribute>,
 }
 
@@ -37,7 +37,7 @@ struct Scope {
 }
 
 impl<'a> Export<'a> {
-    /// These spans of this resource.
+    /// A request with these spans of this resource.
     #[must_use]
     pub const fn new(resource: &'a Resource, spans: &'a [Span]) -> Self {
         Self {
@@ -63,32 +63,32 @@ pub struct Span {
     pub trace_id: String,
     /// 16 hexadecimal digits.
     pub span_id: String,
-    /// Of the span that called.
+    /// The id of the parent span, if any: 16 hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_span_id: Option<String>,
-    /// What happened.
+    /// The name of the operation.
     pub name: String,
-    /// Its kind: one of the constants.
+    /// The span's kind: one of the constants of this module.
     pub kind: u8,
     /// Nanoseconds since 1970.
     pub start_time_unix_nano: String,
     /// Nanoseconds since 1970.
     pub end_time_unix_nano: String,
-    /// What is known of it.
+    /// The span's attributes.
     pub attributes: Vec<Attribute>,
-    /// Whether it failed; absent if it did not.
+    /// The error status; absent if the operation did not fail.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
 }
 
-/// A part of a call.
+/// The kind of an internal part of a call.
 pub const INTERNAL: u8 = 1;
-/// A call that was taken in.
+/// The kind of a call that was received.
 pub const SERVER: u8 = 2;
-/// A call that was made.
+/// The kind of a call that was made.
 pub const CLIENT: u8 = 3;
 
-/// How a span ended.
+/// The status of a span.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Status {
     code: u8,
@@ -96,7 +96,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// It failed.
+    /// A failure.
     #[must_use]
     pub fn failed(message: impl Into<String>) -> Self {
         Self {
@@ -106,7 +106,7 @@ impl Status {
     }
 }
 
-/// One thing that is known.
+/// A key with its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Attribute {
     key: &'static str,
@@ -121,14 +121,14 @@ enum Value {
 }
 
 impl Attribute {
-    /// A text.
+    /// A string value.
     #[must_use]
     pub fn text(key: &'static str, value: impl ToString) -> Self {
         let value = Value::StringValue(value.to_string());
         Self { key, value }
     }
 
-    /// A number.
+    /// A number value.
     #[must_use]
     pub fn number(key: &'static str, value: impl Into<u64>) -> Self {
         let value = Value::IntValue(value.into().to_string());
@@ -136,7 +136,7 @@ impl Attribute {
     }
 }
 
-/// What a collector answers.
+/// The response of a collector.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Answer {
@@ -150,7 +150,7 @@ struct PartialSuccess {
 }
 
 impl Answer {
-    /// How many spans it did not take.
+    /// The number of spans that the collector rejected.
     #[must_use]
     pub fn rejected(&self) -> u64 {
         let told = &self.partial_success.rejected_spans;

@@ -1,4 +1,4 @@
-//! The spans of a run of a workflow, while it runs.
+//! The spans of a workflow's run, while it runs.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use super::Traced;
 use super::spans::{Attempt, Led, What};
 use crate::gateway::trace::Trace;
 
-/// Attempts of one run that are exported: more are too many to be looked at.
+/// The maximum number of exported attempts of one run: more are too many to look at.
 const ATTEMPTS_MAX: usize = 512;
 
 /// The attempts of a run that is exported.
@@ -21,7 +21,7 @@ pub struct RunSpans {
 }
 
 impl RunSpans {
-    /// No attempt yet; called with `method`.
+    /// Without attempts; `method` is the request's method.
     #[must_use]
     pub fn new(traced: Traced, method: &str) -> Self {
         Self {
@@ -32,7 +32,7 @@ impl RunSpans {
         }
     }
 
-    /// An attempt was sent.
+    /// Records that an attempt was sent.
     pub fn begun(&mut self, stage: usize, attempt: u32, trace: Trace) {
         if self.attempts.len() < ATTEMPTS_MAX {
             self.attempts.push(Attempt {
@@ -45,7 +45,7 @@ impl RunSpans {
         }
     }
 
-    /// An attempt has ended.
+    /// Records that an attempt has ended.
     pub fn ended(&mut self, stage: usize, attempt: u32) {
         let is = |one: &&mut Attempt| (one.stage, one.attempt) == (stage, attempt);
         if let Some(one) = self.attempts.iter_mut().find(is) {
@@ -53,12 +53,12 @@ impl RunSpans {
         }
     }
 
-    /// The caller is answered with this status.
+    /// Sets the status of the response.
     pub const fn answered(&mut self, status: u16) {
         self.status = Some(status);
     }
 
-    /// The run is over.
+    /// Hands the finished run to the exporter.
     pub fn hand_over(self, run: RunInfo, arrived: Instant) {
         self.traced.hand_over(What::Led(Box::new(Led {
             run,

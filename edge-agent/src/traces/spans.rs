@@ -1,13 +1,13 @@
-//! Spans of what was handed over: decided by records alone.
+//! Builds spans from the records of ended calls, without measurements of its own.
 //!
 //! ```text
-//! GET shop                        (server)  the gateway that the call came to, from its head to the last byte of its answer
-//! ├─ stage resize                 (client)  of a workflow: an attempt, as the gateway sees it that leads the run
-//! │  └─ POST shop/resize          (server)  the same, as the gateway sees it that runs the stage, in whatever cluster
-//! │     ├─ queue                            until it was let in, with the start of an instance where one was started
-//! │     │  └─ place                         where an instance of the cluster has its room, and by which scheduling stages
-//! │     ├─ start                            until it had its sandbox
-//! │     └─ execute                          for how long it had it
+//! GET shop                        (server)  at the gateway that received the call: from the request's head to the response's last byte
+//! ├─ stage resize                 (client)  an attempt at a workflow's stage, as seen by the gateway that leads the run
+//! │  └─ POST shop/resize          (server)  the same attempt, as seen by the gateway that runs the stage, in whatever cluster
+//! │     ├─ queue                            until admission, including the start of an instance if one was started
+//! │     │  └─ place                         finding room for an instance in the cluster: the node and the scheduling stages
+//! │     ├─ start                            until the call had its sandbox
+//! │     └─ execute                          while the call had its sandbox
 //! ```
 
 use std::sync::Arc;
@@ -29,75 +29,75 @@ pub enum What {
     Recorded(Box<Recorded>),
     /// A run of a workflow that was led here.
     Led(Box<Led>),
-    /// A call that nothing ran for here: it was refused, or handed on.
+    /// A call for which nothing ran here, because it was refused or forwarded.
     Answered(Box<Answered>),
 }
 
 /// A call that ran here.
 #[derive(Debug)]
 pub struct Recorded {
-    /// Its record.
+    /// The call's record.
     pub record: CallRecord,
-    /// When it came.
+    /// When the request arrived.
     pub arrived: Instant,
-    /// How the instance was placed that was started for it, if one was.
+    /// How the instance started for it was placed, if one was.
     pub way: Option<Arc<Way>>,
 }
 
-/// A run that was led here.
+/// A run of a workflow that was led here.
 #[derive(Debug)]
 pub struct Led {
     /// The run as it ended.
     pub run: RunInfo,
     /// The request's method.
     pub method: String,
-    /// The status of the answer, if there was one.
+    /// The response's status, if there was a response.
     pub status: Option<u16>,
-    /// When its call came.
+    /// When the request arrived.
     pub arrived: Instant,
-    /// Its attempts, as far as there is room for them.
+    /// The exported attempts, as many as there is room for.
     pub attempts: Vec<Attempt>,
 }
 
 /// An attempt at a stage.
 #[derive(Clone, Debug)]
 pub struct Attempt {
-    /// The stage's place in the run.
+    /// The stage's index in the run.
     pub stage: usize,
-    /// Its number.
+    /// The attempt's number.
     pub attempt: u32,
-    /// Its span.
+    /// The trace context of its span.
     pub trace: Trace,
     /// When it was sent.
     pub begun: Instant,
-    /// When it ended; nothing if the run ended before.
+    /// When it ended; `None` if the run ended first.
     pub ended: Option<Instant>,
 }
 
-/// A call that nothing ran for here.
+/// A call for which nothing ran here.
 #[derive(Debug, Default)]
 pub struct Answered {
-    /// The app, if there is one of that name.
+    /// The app, if one of that name exists.
     pub app: Option<AppName>,
-    /// The revision by which it is served.
+    /// The served revision of the app.
     pub revision: Option<Revision>,
     /// The request id.
     pub request: String,
     /// The request's method.
     pub method: String,
-    /// The status of the answer.
+    /// The response's status.
     pub status: u16,
-    /// How it ended.
+    /// The outcome.
     pub outcome: &'static str,
-    /// The error's code, if it was refused.
+    /// The error code, if the call was refused.
     pub code: Option<&'static str>,
-    /// The cluster and node that answered, if it was handed on.
+    /// The cluster and node that answered, if the call was forwarded.
     pub served_by: Option<String>,
-    /// When it came; nothing if it is not known.
+    /// When the request arrived, if known.
     pub arrived: Option<Instant>,
 }
 
-/// Adds the spans of a call. `id` makes ids of spans that nobody else refers to.
+/// Adds the spans of a call. `id` generates ids for spans that nothing else refers to.
 pub(super) fn add(ended: &Ended, id: &mut dyn FnMut() -> u64, out: &mut Vec<Span>) {
     match &ended.what {
         What::Recorded(call) => recorded(ended, call, id, out),
@@ -106,10 +106,10 @@ pub(super) fn add(ended: &Ended, id: &mut dyn FnMut() -> u64, out: &mut Vec<Span
     }
 }
 
-/// From when to when, in nanoseconds since 1970.
+/// Start and end, in nanoseconds since 1970.
 type Interval = (u64, u64);
 
-/// The span that `trace` is.
+/// The span that `trace` identifies.
 fn span(trace: &Trace, name: String, kind: u8, (start, end): Interval) -> Span {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Span {
@@ -125,12 +125,12 @@ fn span(trace: &Trace, name: String, kind: u8, (start, end): Interval) -> Span {
     }
 }
 
-/// A part of a span: within it, whatever was measured.
+/// A child span, clamped to the interval `within`.
 fn part(of: &Span, name: &str, (start, end): Interval, within: Interval, id: u64) -> Span {
     let start = start.clamp(within.0, within.1);
     Span {
         trace_id: of.trace_id.clone(),
-        // An id of zeros means none.
+        // An id of all zeros would mean none.
         span_id: format!("{:016x}", id | 1),
         parent_span_id: Some(of.span_id.clone()),
         name: name.to_owned(),
@@ -212,7 +212,7 @@ fn recorded(ended: &Ended, call: &Recorded, id: &mut dyn FnMut() -> u64, out: &m
     out.push(execute);
 }
 
-/// How room was found for the instance that was started for a call.
+/// The span of finding room for the instance that was started for a call.
 fn place(queue: &Span, way: &Way, ended: &Ended, within: Interval, id: u64) -> Span {
     let heard = ended.when.wall(way.heard);
     let asked = heard.saturating_sub(nanos(way.took));
@@ -262,7 +262,7 @@ fn led(ended: &Ended, led: &Led, out: &mut Vec<Span>) {
     }
 }
 
-/// What is known of an attempt.
+/// Adds what is known of an attempt.
 fn tell(told: &RunAttempt, span: &mut Span) {
     let word = attempt_word(told.outcome);
     span.attributes.extend([

@@ -1,4 +1,4 @@
-//! `GET /calls/{app}?since=…` of a controller: calls that this node keeps.
+//! Answers a controller's `GET /calls/{app}?since=…` with calls recorded on this node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,17 +14,17 @@ use tracing::warn;
 
 use crate::workflows::{StageBody, problem, told};
 
-/// Where calls are looked for.
+/// The records to search.
 #[derive(Clone)]
 pub struct CallAccess {
     spool: Spool,
     node: NodeId,
-    /// One search at a time: it reads all that is kept, and calls come first.
+    /// Allows one search at a time: it reads all records, and calls have priority.
     turn: Arc<Semaphore>,
 }
 
 impl CallAccess {
-    /// Those that this node keeps in `spool`.
+    /// Searches the records in this node's `spool`.
     #[must_use]
     pub fn new(spool: Spool, node: NodeId) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl CallAccess {
 /// How long a search may wait for its turn.
 const TURN: Duration = Duration::from_secs(5);
 
-/// Whoever waits for a search; gone, the search is not wanted any more.
+/// Cancels a search when dropped, because nobody waits for it any more.
 struct Asker(Arc<AtomicBool>);
 
 impl Drop for Asker {
@@ -62,10 +62,10 @@ pub(crate) async fn answer(access: &CallAccess, app: &str, query: &str) -> Respo
     };
     let (spool, query) = (access.spool.clone(), query.into_inner());
     let unwanted = Arc::new(AtomicBool::new(false));
-    // If the controller hangs up, this future is dropped.
+    // If the controller disconnects, this future is dropped.
     let _asker = Asker(Arc::clone(&unwanted));
     let searched = tokio::task::spawn_blocking(move || {
-        // Until the search has ended: it goes on for a moment when nobody waits for it any more.
+        // Held until the search ends, which is a moment after it was cancelled.
         let _turn = turn;
         spool.search(&app, &query, &unwanted)
     });

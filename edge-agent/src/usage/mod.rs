@@ -1,7 +1,7 @@
-//! Usage: each call's record is in the spool before its answer is whole, and counts towards the sums that go to the controller from there.
+//! Usage: each call's record is in the spool before its response is complete, and from there counts towards the sums that go to the controller.
 //!
-//! [`Meter`] is what a call carries from before it runs, with its room in the spool, to its end. [`Controller`] is where sums go. [`CallAccess`] lets
-//! controllers look for single calls.
+//! A call carries a [`Meter`], with its reserved room in the spool, from before it runs to its end. [`Controller`] receives the sums.
+//! [`CallAccess`] lets controllers search for single calls.
 
 mod http;
 
@@ -29,10 +29,10 @@ use crate::traces::spans::{Recorded, What};
 pub use http::CallAccess;
 pub(crate) use http::answer;
 
-/// The most of a method that is kept: a record has a bound.
+/// The most characters of a method that are recorded, since records have a bounded size.
 const METHOD_MAX: usize = 16;
 
-/// What of a function version is billed by, the same for all its calls.
+/// The properties of a function version that it is billed by, the same for all its calls.
 #[derive(Clone, Debug)]
 pub struct Billed {
     app: AppName,
@@ -43,7 +43,7 @@ pub struct Billed {
 }
 
 impl Billed {
-    /// Of this version.
+    /// The billing properties of this version.
     #[must_use]
     pub fn new(
         app: &AppName,
@@ -62,7 +62,7 @@ impl Billed {
     }
 }
 
-/// What a call is known by, for who looks for it.
+/// What identifies a call, for searches.
 #[derive(Clone, Debug)]
 pub struct Known {
     /// The request id.
@@ -73,41 +73,41 @@ pub struct Known {
     pub method: actix_http::Method,
     /// When the request arrived.
     pub arrived: Instant,
-    /// How it came here.
+    /// How it was routed.
     pub routed: Routed,
-    /// Exports its spans, if they are exported.
+    /// Exports its spans, if those are exported.
     pub traced: Option<Box<Traced>>,
 }
 
-/// How far a call has come.
+/// The progress of a call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
-    /// The status of the answer, if one was begun.
+    /// The response's status, once it has begun.
     pub status: Option<u16>,
-    /// From the request's arrival until it was let in.
+    /// From the request's arrival until it was admitted.
     pub waited: Duration,
     /// Since the request's arrival.
     pub total: Duration,
 }
 
-/// Measures one call.
+/// Measures one call and records it.
 pub struct Meter {
     place: Place,
     billed: Arc<Billed>,
     known: Known,
     invocation: InvocationId,
     started_at: Timestamp,
-    /// What was written while it ran: the next record takes its place.
+    /// What was recorded while it ran: the next record replaces it.
     noted: Option<Noted>,
-    /// How its instance was placed, if it waited for that.
+    /// How its instance was placed, if the call waited for that.
     way: Option<Arc<Way>>,
 }
 
 impl Meter {
-    /// Room for the record of a call that is about to run.
+    /// Reserves room for the record of a call that is about to run.
     ///
     /// # Errors
-    /// When there is none: the call must not run.
+    /// When there is no room: the call must not run.
     pub fn start(spool: &Spool, billed: &Arc<Billed>, known: Known) -> Result<Self, SpoolError> {
         let place = spool.reserve()?;
         let since = u64::try_from(known.arrived.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -123,10 +123,10 @@ impl Meter {
         })
     }
 
-    /// Writes what is known now: `outcome` nothing while the call still runs.
+    /// Records what is known now; `outcome` is `None` while the call runs.
     ///
     /// # Errors
-    /// When the disk fails: no more of the answer must be sent.
+    /// When the disk fails: no more of the response may be sent.
     pub fn record(
         &mut self,
         stats: &CallStats,
@@ -145,7 +145,7 @@ impl Meter {
         Ok(receipt)
     }
 
-    /// The call has ended, and no function can have seen it: it is not recorded, and its spans are exported all the same.
+    /// Ends a call that certainly no function has seen: it is not recorded, but its spans are exported.
     pub fn unseen(&mut self, outcome: Outcome, progress: Progress) {
         if self.known.traced.is_some() {
             let record = self.now(&CallStats::default(), 0, Some(outcome), progress);
@@ -159,7 +159,7 @@ impl Meter {
         self.known.traced.is_some()
     }
 
-    /// How room was found for the instance that was started for the call.
+    /// Sets how the instance started for the call was placed.
     pub fn placed(&mut self, way: Option<Arc<Way>>) {
         self.way = way;
     }
@@ -174,7 +174,7 @@ impl Meter {
         }
     }
 
-    /// What is known now.
+    /// The record of what is known now.
     fn now(
         &self,
         stats: &CallStats,
@@ -204,7 +204,7 @@ impl Meter {
     }
 }
 
-/// An id of version 7 (RFC 9562, section 5.7) from the thread's own generator: asking the kernel for random bytes would be a system call for each call.
+/// A UUID of version 7 (RFC 9562, section 5.7) from the thread's own generator: random bytes of the kernel would take a system call per call.
 fn invocation(now: u64) -> InvocationId {
     let id = uuid::Builder::from_unix_timestamp_millis(now, &rand::rng().random());
     InvocationId::from_uuid(id.into_uuid())
@@ -231,7 +231,7 @@ fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// An outcome as it is billed. Calls that never reached a function have no record.
+/// The billed form of an outcome. Calls that never reached a function have no record.
 const fn billed_as(outcome: Outcome) -> UsageOutcome {
     match outcome {
         Outcome::Ok => UsageOutcome::Ok,
@@ -242,23 +242,23 @@ const fn billed_as(outcome: Outcome) -> UsageOutcome {
     }
 }
 
-/// A record that an answer waits for.
+/// A record that must be safe before its response is sent.
 pub struct Pending(Result<Receipt, SpoolError>);
 
 impl Pending {
-    /// Of a record that was written, or could not be.
+    /// The result of writing a record.
     #[must_use]
     pub const fn new(written: Result<Receipt, SpoolError>) -> Self {
         Self(written)
     }
 
-    /// Whether there is nothing to wait for.
+    /// Whether the record is already safe.
     #[must_use]
     pub fn is_safe(&self) -> bool {
         self.0.as_ref().is_ok_and(Receipt::is_ready)
     }
 
-    /// Whether the record is safe, once that is known. If it is not, the answer must not be sent.
+    /// Waits until it is known whether the record is safe. If it is not, the response must not be sent.
     pub async fn safe(self) -> bool {
         let safe = match self.0 {
             Ok(receipt) => receipt.wait().await,
@@ -271,7 +271,7 @@ impl Pending {
     }
 }
 
-/// The controllers, as they take usage.
+/// The controllers as the sink of usage.
 pub struct Controller {
     centre: SharedCentre,
     timeout: Duration,
@@ -282,12 +282,12 @@ pub struct Controller {
 /// The batch that was refused last, and since when.
 type Refused = (BatchId, Instant);
 
-/// For how long a batch may be refused as not this node's to write before it is set aside. Who was told of an app is known to all controllers within
-/// seconds; what is refused after this is usage of a cluster that the node has left, and nothing behind it would ever be handed over.
+/// How long a batch may be refused as not this node's to write before it is set aside. All controllers know within seconds which apps a node
+/// serves; what is refused after this time is usage of a cluster that the node has left, and would block everything behind it for ever.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 impl Controller {
-    /// The controllers behind a connection; `timeout` is the longest that one batch may take.
+    /// The controllers behind a connection; `timeout` is the time limit of one batch.
     #[must_use]
     pub fn new(centre: SharedCentre, timeout: Duration) -> Self {
         Self {
@@ -299,7 +299,7 @@ impl Controller {
     }
 }
 
-/// For how long this batch has been refused.
+/// How long this batch has been refused.
 fn refused_for(last: &mut Option<Refused>, batch: BatchId, now: Instant) -> Duration {
     match *last {
         Some((of, since)) if of == batch => now.saturating_duration_since(since),
@@ -326,7 +326,7 @@ impl Sink for Controller {
         };
         match taken {
             Ok(_) => Ok(()),
-            // It was understood, and is no batch for whoever is there: sending it again would change nothing.
+            // The controller understood the batch and rejects it: sending it again would change nothing.
             Err(error) if matches!(error.status(), Some(400 | 413 | 422)) => {
                 Err(DeliverError::Never(error.to_string()))
             }

@@ -1,4 +1,4 @@
-//! What the caller of a workflow gets.
+//! Responses to the caller of a workflow.
 
 use actix_http::header::{HeaderName, HeaderValue};
 use actix_http::{Response, StatusCode};
@@ -11,12 +11,12 @@ use super::call::Output;
 use crate::gateway::body::GatewayBody;
 use crate::gateway::head;
 
-/// Which cluster ran which stage.
+/// Header that tells which cluster ran which stage.
 const STAGES: HeaderName = HeaderName::from_static("x-fdn-stages");
-/// Workflows of more stages do not tell.
+/// The largest number of stages for which the header is sent.
 const STAGES_TOLD: usize = 64;
 
-/// The output of the one exit that there is.
+/// The response of a workflow with one exit: the exit's output.
 pub(super) fn single(output: Output) -> Response<GatewayBody> {
     let status = StatusCode::from_u16(output.status.as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
     let mut response = Response::with_body(status, ());
@@ -24,7 +24,7 @@ pub(super) fn single(output: Output) -> Response<GatewayBody> {
     response.set_body(GatewayBody::full(output.body))
 }
 
-/// The outputs of several exits as parts.
+/// The response of a workflow with several exits: their outputs as parts.
 pub(super) fn several(outputs: &[(&StageName, Output)]) -> Response<GatewayBody> {
     let parts: Vec<Part<'_>> = outputs
         .iter()
@@ -45,12 +45,12 @@ pub(super) fn several(outputs: &[(&StageName, Output)]) -> Response<GatewayBody>
     response
 }
 
-/// A problem with stage, attempt and reason.
+/// The response of a failed run: a problem with stage, attempt and reason.
 pub(super) fn failed(problem: Problem, request: &Bytes) -> Response<GatewayBody> {
     let code: ErrorCode = problem.code;
     let problem = problem.with_request_id(String::from_utf8_lossy(request));
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    // A problem is made of strings and numbers and can always be written as JSON.
+    // A problem consists of strings and numbers and can always be serialized.
     let body = serde_json::to_vec(&problem).unwrap_or_default();
     let mut response = Response::with_body(status, GatewayBody::full(Bytes::from(body)));
     let headers = response.headers_mut();
@@ -65,7 +65,7 @@ pub(super) fn failed(problem: Problem, request: &Bytes) -> Response<GatewayBody>
     response
 }
 
-/// Tells which cluster ran which stage.
+/// Adds the header that tells which cluster ran which stage.
 pub(super) fn tell_stages(response: &mut Response<GatewayBody>, ran: &[(&StageName, String)]) {
     if ran.len() > STAGES_TOLD {
         return;

@@ -1,4 +1,4 @@
-//! One call of one stage, and what came of it.
+//! One call of a stage, and its result.
 
 use std::time::Duration;
 
@@ -11,52 +11,52 @@ use http::{HeaderMap, Method, StatusCode, Uri};
 
 use crate::gateway::head::Ids;
 
-/// A call of a stage on its way to a function.
+/// A call of a stage, ready to be sent to the function.
 #[derive(Clone, Debug)]
 pub struct StageCall {
     /// The app.
     pub app: AppName,
-    /// Its host name.
+    /// The app's host name.
     pub host: HostName,
     /// The stage.
     pub stage: StageName,
-    /// The function and its version, as text: whoever runs another one is not called.
+    /// The function and its version, as text; a node that has another version deployed refuses the call.
     pub version: String,
-    /// The how-manieth attempt this is.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
     /// The method.
     pub method: Method,
-    /// Path and query.
+    /// The path and query.
     pub uri: Uri,
-    /// Fields for the function, without those that belong to a connection.
+    /// Header fields for the function, without the hop-by-hop ones.
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
-    /// The host that the client asked for.
+    /// The host that the client requested.
     pub asked_host: String,
     /// The client's address.
     pub client: Bytes,
-    /// Request id and trace.
+    /// The request id and trace context.
     pub ids: Ids,
-    /// What is left of the attempt's time.
+    /// The time left for this attempt.
     pub left: Duration,
-    /// The largest output that is taken.
+    /// The largest accepted output, in bytes.
     pub most: usize,
 }
 
-/// What a stage put out.
+/// The output of a stage.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// The function's status.
+    /// The function's status code.
     pub status: StatusCode,
-    /// The function's fields.
+    /// The function's header fields.
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
 }
 
 impl Output {
-    /// Its media type.
+    /// The output's media type.
     #[must_use]
     pub fn content_type(&self) -> &str {
         let found = self.headers.get(http::header::CONTENT_TYPE);
@@ -65,10 +65,10 @@ impl Output {
             .unwrap_or(fdn_core::workflow::parts::UNKNOWN)
     }
 
-    /// An output that is one, or how the stage failed.
+    /// Returns the output if its status is a success (below 400), else the failure that the status means.
     ///
     /// # Errors
-    /// When the function's status tells of a failure.
+    /// When the status is 400 or above.
     pub fn judged(self) -> Result<Self, Failure> {
         let code = self.status.as_u16();
         if code < 400 {
@@ -95,7 +95,7 @@ impl Output {
     }
 }
 
-/// How a gateway's own answer in the function's place counts. `begun` if the function may have begun.
+/// Maps an error that the gateway answered in the function's place to a failure. `begun` tells whether the function may have begun.
 #[must_use]
 pub fn failure_of(code: ErrorCode, begun: bool, told: &str) -> Failure {
     let kind = match code {
@@ -124,10 +124,10 @@ pub fn failure_of(code: ErrorCode, begun: bool, told: &str) -> Failure {
 }
 
 impl StageCall {
-    /// The head of the call as the gateway's own calls have it.
+    /// The request head, in the types of the gateway's own calls.
     ///
     /// # Errors
-    /// When method or target cannot be expressed there.
+    /// When method or target is not valid there.
     pub fn head(&self) -> Result<RequestHead, Failure> {
         let refused = |_| Failure::new(FailureKind::Refused, "the call cannot be expressed");
         let mut head = RequestHead::default();

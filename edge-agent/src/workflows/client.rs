@@ -1,7 +1,7 @@
-//! Stage calls to gateways of other clusters: a few connections to each, made when they are needed.
+//! The client for stage calls to gateways of other clusters: a few connections to each gateway, opened on demand.
 //!
-//! A cluster's gateways take turns, this one itself left out. One that was not reached is tried after the others for a while; as long as surely
-//! nothing has run, the next one is tried within the same call: also where one says that it cannot run the stage.
+//! Calls go to a cluster's gateways in turn, except to this node itself. A gateway that could not be reached is tried last for a while. As long
+//! as certainly nothing has run, the same call tries the next gateway, also when one answers that it cannot run the stage.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -37,45 +37,45 @@ use crate::error::Error;
 use crate::fleet::Fleet;
 use crate::settings::{TlsSettings, WorkflowSettings};
 
-/// Gateways of a cluster that one call tries.
+/// The number of gateways of a cluster that one call tries.
 const TRIED: usize = 4;
-/// How long is waited for what a gateway says of a call that will come.
+/// The timeout of an announcement.
 const ANNOUNCED: Duration = Duration::from_secs(2);
-/// How long a gateway that does not know of such calls is told of none.
+/// How long no announcements are sent to a gateway that does not support them.
 const OLDER: Duration = Duration::from_secs(300);
-/// What may be on its way before the other side has read any of it: of one call, and of one connection.
+/// HTTP/2 flow-control windows in bytes: of a stream, and of a connection.
 const WINDOWS: (u32, u32) = (1 << 20, 8 << 20);
 
 type Sender = SendRequest<Full<Bytes>>;
 
-/// The connections to one gateway.
+/// The connections to one gateway, used in turn.
 struct Lines {
     slots: Vec<tokio::sync::Mutex<Option<Sender>>>,
     next: AtomicUsize,
 }
 
-/// Calls stages in other clusters.
+/// The client for stage calls in other clusters.
 pub struct StageClient {
     settings: WorkflowSettings,
     tls: Option<Arc<TlsSource>>,
     token: HeaderValue,
     fleet: Arc<Fleet>,
-    /// Connections live on the agent's runtime, not on that of a gateway thread.
+    /// The agent's runtime: connections live there, not on that of a gateway thread.
     runtime: Handle,
     lines: Mutex<BTreeMap<SocketAddr, Arc<Lines>>>,
     avoided: Mutex<BTreeMap<SocketAddr, Instant>>,
-    /// Gateways that do not know what it is to be told of a call, and until when they are told of none.
+    /// Gateways that do not support announcements, and until when none are sent to them.
     older: Mutex<BTreeMap<SocketAddr, Instant>>,
     turn: AtomicUsize,
     open: IntGauge,
     own: OnceLock<SocketAddr>,
 }
 
-/// A request that no gateway has answered.
+/// Why a request got no response.
 pub(super) enum Unanswered {
-    /// Nothing of it was handed over.
+    /// Nothing of it was sent.
     NotSent(String),
-    /// It may have been seen.
+    /// The other side may have seen it.
     Lost(String),
 }
 
@@ -84,10 +84,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl StageClient {
-    /// Reads the certificates. Must be called on the runtime that outlives the gateway's threads.
+    /// Reads the certificates. Must be called on a runtime that outlives the gateway's threads.
     ///
     /// # Errors
-    /// When one of them, or the token, cannot be used.
+    /// When a certificate or the token is not usable.
     pub fn new(
         settings: &WorkflowSettings,
         tls: &TlsSettings,
@@ -117,10 +117,10 @@ impl StageClient {
         })
     }
 
-    /// Calls a stage in `cluster`, `first` before its other gateways: the one that was told of the call.
+    /// Calls a stage in `cluster`. `first`, the gateway that got the announcement, is tried before the others.
     ///
     /// # Errors
-    /// How it failed.
+    /// How the call failed.
     pub(super) async fn call(
         &self,
         cluster: &ClusterId,
@@ -150,8 +150,8 @@ impl StageClient {
         Err(last)
     }
 
-    /// Tells a gateway of `cluster`, `first` before the others, of a call that will come. What it has done, and which one it is; a call that is not
-    /// expected anywhere comes all the same.
+    /// Announces a call to a gateway of `cluster`, to `first` before the others. Returns the answer and the gateway that gave it; the call itself
+    /// is sent even if no gateway accepted the announcement.
     pub(super) async fn announce(
         &self,
         cluster: &ClusterId,
@@ -172,7 +172,7 @@ impl StageClient {
                 return (Answer::Lost, None);
             };
             match wire::ahead(response.headers()) {
-                // Another node of the cluster may run it.
+                // Another node of the cluster may be able to run it.
                 Some(Answer::Unknown) => last = Answer::Unknown,
                 Some(answer) => return (answer, Some(address)),
                 None => {
@@ -185,7 +185,7 @@ impl StageClient {
         (last, None)
     }
 
-    /// Whether a gateway did not know lately what it is to be told of a call.
+    /// Whether this gateway recently did not support announcements.
     fn is_older(&self, address: SocketAddr) -> bool {
         let now = Instant::now();
         let mut older = lock(&self.older);
@@ -196,7 +196,7 @@ impl StageClient {
     /// Sends a request to one gateway of a cluster.
     ///
     /// # Errors
-    /// Whether it may have been seen there.
+    /// Whether the gateway may have seen the request.
     pub(super) async fn send_to(
         &self,
         cluster: &ClusterId,
@@ -212,7 +212,7 @@ impl StageClient {
             sleep(delay.as_duration()).await;
         }
         let mut last = String::new();
-        // A connection may have ended and not been noticed: the next one is new.
+        // A connection may have ended unnoticed; the second attempt opens a new one.
         for _ in 0..2 {
             let mut sender = match self.connection(cluster, address).await {
                 Ok(sender) => sender,
@@ -242,23 +242,23 @@ impl StageClient {
         Err(Unanswered::NotSent(format!("{address}: {last}")))
     }
 
-    /// Where this node itself takes such calls; told once.
+    /// Sets this node's own address of the stage listener; only the first call counts.
     pub fn is_at(&self, own: SocketAddr) {
-        // A second time changes nothing.
+        // A second call changes nothing.
         self.own.get_or_init(|| own);
     }
 
-    /// The clusters of which gateways take such calls, by name.
+    /// The clusters with gateways that accept stage calls, by name.
     pub(super) fn clusters(&self) -> Vec<ClusterId> {
         self.fleet.view().clusters().cloned().collect()
     }
 
-    /// Other gateways of a cluster in the order in which they are tried: those that were reached lately first.
+    /// The gateways of a cluster except this node, in the order in which to try them: those that failed recently come last.
     pub(super) fn others(&self, cluster: &ClusterId) -> Vec<SocketAddr> {
         self.in_order(cluster, None)
     }
 
-    /// The same, with `first` before the others that were reached lately.
+    /// Like [`Self::others`], with `first` before the other gateways that did not fail recently.
     fn in_order(&self, cluster: &ClusterId, first: Option<SocketAddr>) -> Vec<SocketAddr> {
         let view = self.fleet.view();
         let mut all = view.stage_calls(cluster).to_vec();
@@ -283,7 +283,7 @@ impl StageClient {
     async fn connection(&self, cluster: &ClusterId, address: SocketAddr) -> Result<Sender, String> {
         let lines = self.lines_to(address);
         let turn = lines.next.fetch_add(1, Ordering::Relaxed);
-        // One connects, the others wait for it.
+        // One caller connects, the others wait for it.
         let mut slot = lines.slots[turn % lines.slots.len()].lock().await;
         if let Some(sender) = slot.as_ref().filter(|sender| !sender.is_closed()) {
             return Ok(sender.clone());
@@ -310,7 +310,7 @@ impl StageClient {
     fn lines_to(&self, address: SocketAddr) -> Arc<Lines> {
         let mut lines = lock(&self.lines);
         if !lines.contains_key(&address) {
-            // As many as there are gateways at a time: those that nobody names any more go.
+            // Entries of gateways that are no longer in the fleet are removed, which bounds the map.
             let view = self.fleet.view();
             lines.retain(|known, _| view.takes_stage_calls(known));
         }
@@ -325,7 +325,7 @@ impl StageClient {
     }
 }
 
-/// What a gateway answered to a stage call, `most` bytes at most.
+/// Reads a gateway's response to a stage call; the body may have `most` bytes.
 async fn output(
     cluster: &ClusterId,
     response: Response<Incoming>,
@@ -418,7 +418,7 @@ async fn handshake(
     Ok(sender)
 }
 
-/// An error with its causes on one line.
+/// The text of an error and its causes, on one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

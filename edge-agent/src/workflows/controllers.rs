@@ -1,7 +1,7 @@
-//! What controllers ask over the same listener: this node's logs and single calls, and calls of its gateway.
+//! Requests of controllers on the stage listener: this node's logs and call records, and calls through its gateway.
 //!
-//! `GET /logs/APP?follow=BOOL&tail=N`, `GET /calls/APP?since=…`; with `fdn-call-host` it is a call of that app instead, whatever the path: judged as a
-//! client's, or let past the app's policy if it says whose job it is. Connections of nodes are refused all of this.
+//! `GET /logs/APP?follow=BOOL&tail=N` and `GET /calls/APP?since=…`. A request with the header `fdn-call-host` is a call of that app instead,
+//! whatever the path: the app's policy applies as for a client, except to a request that names a job. Nodes are refused all of these.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use crate::gateway::service::Gateway;
 use crate::logs::{self, LogHub};
 use crate::usage::{self, CallAccess};
 
-/// The host of the app that is called.
+/// Header with the host name of the called app.
 const HOST: HeaderName = HeaderName::from_static(header::CALL_HOST);
-/// The job whose call it is.
+/// Header with the job that makes the call.
 const JOB: HeaderName = HeaderName::from_static(header::JOB);
 
-/// Who is at the other end of a connection, as its certificate says.
+/// The peer of a connection, by its certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Bearer {
     /// A node of the network.
@@ -38,14 +38,14 @@ pub(super) enum Bearer {
 }
 
 impl Bearer {
-    /// Reads a certificate that was checked; nobody else may come.
+    /// Reads a verified certificate; `None` unless it is of a node or a controller.
     pub(super) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let node = Facts::of_der(certificate).map(Self::Node);
         node.or_else(|_| Facts::of_der(certificate).map(Self::Controller))
             .ok()
     }
 
-    /// The certificate's serial number, and when it ends.
+    /// The certificate's serial number, and when it expires.
     pub(super) fn counts(&self) -> (&str, Timestamp) {
         match self {
             Self::Node(facts) => (&facts.serial, facts.expires_at),
@@ -53,7 +53,7 @@ impl Bearer {
         }
     }
 
-    /// The name.
+    /// The name in the certificate.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Node(facts) => facts.identity.to_string(),
@@ -62,16 +62,16 @@ impl Bearer {
     }
 }
 
-/// What controllers ask for.
+/// The sources of the answers to controllers.
 #[derive(Clone)]
 pub struct Told {
     /// The logs of apps.
     pub logs: Arc<LogHub>,
-    /// Single calls.
+    /// The records of single calls.
     pub calls: CallAccess,
 }
 
-/// What a request of a controller is about: the label by which it is counted.
+/// The kind of a controller's request, as the label of its counter.
 pub(super) fn about(request: &Request<Incoming>) -> &'static str {
     let path = request.uri().path();
     if request.headers().contains_key(HOST) {
@@ -85,7 +85,7 @@ pub(super) fn about(request: &Request<Incoming>) -> &'static str {
     }
 }
 
-/// Answers a controller at `from`. What goes on for long ends with `closing`.
+/// Answers a controller at `from`. Endless answers end when `closing` is cancelled.
 pub(super) async fn answer(
     (gateway, told): (&Gateway, &Told),
     from: Option<IpAddr>,
@@ -107,7 +107,7 @@ pub(super) async fn answer(
     }
 }
 
-/// Calls the gateway.
+/// Calls an app through the gateway.
 async fn call(
     gateway: &Gateway,
     from: Option<IpAddr>,
@@ -131,18 +131,18 @@ async fn call(
     let payload = serve::payload(body);
     let answered = gateway.answer_call(&head, &peer, payload, job.as_ref());
     let mut response = serve::respond(gateway, answered.await).await;
-    // That is between gateways.
+    // The outcome field is meant for gateways only.
     response.headers_mut().remove(wire::OUTCOME);
     response
 }
 
-/// Whose job's call it is; a text that says none is taken off.
+/// Removes the job header; returns the job's identity if the header is valid.
 fn job(headers: &mut HeaderMap) -> Option<HeaderValue> {
     let pass: JobPass = headers.remove(JOB)?.to_str().ok()?.parse().ok()?;
     HeaderValue::from_str(&pass.identity()).ok()
 }
 
-/// A refusal.
+/// A refusal, as a problem.
 pub(crate) fn problem(code: ErrorCode, detail: &str) -> Response<StageBody> {
     let problem = Problem::new(code, detail);
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -150,7 +150,7 @@ pub(crate) fn problem(code: ErrorCode, detail: &str) -> Response<StageBody> {
     told(status, Problem::MEDIA_TYPE, StageBody::Whole(bytes.into()))
 }
 
-/// An answer.
+/// A response with this status, media type and body.
 pub(crate) fn told(status: StatusCode, kind: &'static str, body: StageBody) -> Response<StageBody> {
     let mut response = Response::new(body);
     *response.status_mut() = status;

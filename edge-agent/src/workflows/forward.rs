@@ -1,9 +1,9 @@
-//! Handing a call on to a gateway that can serve it: another node of this cluster first, then the clusters that the app's plans use, the nearest
-//! first, then any other. Or to one that is done with it sooner than this node, where it would wait ([`super::overflow`]).
+//! Forwards a call to a gateway that can serve it: to another node of this cluster first, then to the clusters of the app's plans, nearest first,
+//! then to any other. Also forwards a call that would wait here to a gateway that finishes it sooner ([`super::overflow`]).
 //!
-//! `POST /fdn.forward.v1/APP`, the client's fields as they are, the call's own beside them. A gateway that takes the call answers it as its own;
-//! one that cannot serve it says so before anything has run, and the next one is asked. A call that may have been seen goes to another one only
-//! if doing it twice is the same as doing it once. Who was handed a call never hands it on: a second hop is refused.
+//! The request is `POST /fdn.forward.v1/APP` with the client's header fields unchanged and the call's own fields added. A gateway that accepts
+//! the call answers it as its own; one that cannot serve it refuses it before anything has run, and the next one is tried. A call that a gateway
+//! may have seen goes to another one only if it is idempotent. A forwarded call is never forwarded again: a second hop is refused.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -34,17 +34,17 @@ use crate::gateway::problem::ProblemResponse;
 use crate::gateway::service::Gateway;
 use crate::policy::guard::Permit;
 
-/// What the path of every call begins with.
+/// The path prefix of forwarded calls.
 const PREFIX: &str = "/fdn.forward.v1/";
-/// Gateways of one cluster that one call asks.
+/// The number of gateways that one call tries per cluster.
 const OF_CLUSTER: usize = 3;
-/// How often a call may be handed on.
+/// The most times that a call may be forwarded.
 pub(super) const HOPS: u32 = 1;
-/// How much longer than the call's time is waited for the other gateway, which says itself, and better, that the time is over.
+/// How much longer than the call's deadline to wait for the other gateway: its own timeout answer is the better one.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
-/// Clusters, the nearest ones, among which is chosen who is sooner.
+/// The number of nearest clusters considered for a sooner finish.
 const NEAREST: usize = 8;
-/// Refusals that are remembered.
+/// The maximum number of remembered refusals.
 const REFUSALS: usize = 4096;
 
 const METHOD: HeaderName = HeaderName::from_static("fdn-call-method");
@@ -53,13 +53,13 @@ const HOST: HeaderName = HeaderName::from_static("fdn-call-host");
 const CLIENT: HeaderName = HeaderName::from_static("fdn-call-client");
 const HOPPED: HeaderName = HeaderName::from_static("fdn-call-hops");
 const DEADLINE: HeaderName = HeaderName::from_static("fdn-call-left");
-/// The node that hands it on. An older one does not say so.
+/// The node that forwards the call; absent if that node runs an older version.
 const VIA: HeaderName = HeaderName::from_static("fdn-call-via");
-/// Within how many milliseconds the call is to be over, or is not to begin.
+/// The call must be finished within this many milliseconds, or must not begin.
 const WITHIN: HeaderName = HeaderName::from_static("fdn-call-within");
-/// How many milliseconds one more call of the function takes there, the wait included: said to whoever asks for a time.
+/// The expected time in ms, wait included, of one more call of the function at the answering gateway; sent if the request has [`WITHIN`].
 pub(super) const FINISH: HeaderName = HeaderName::from_static("fdn-call-finish");
-/// The length that an answer without a body tells.
+/// The content length of a response that has no body.
 pub(super) const LENGTH: HeaderName = HeaderName::from_static("fdn-call-length");
 
 const LATE: ProblemResponse = ProblemResponse::new(
@@ -71,7 +71,7 @@ const LOST: ProblemResponse = ProblemResponse::new(
     "the node that the call was handed on to was lost while it served it",
 );
 
-/// A call that is to be served elsewhere.
+/// A call to be served by another gateway.
 pub(crate) struct Handed<'a> {
     pub(crate) app: &'a AppName,
     pub(crate) head: &'a actix_http::RequestHead,
@@ -79,25 +79,25 @@ pub(crate) struct Handed<'a> {
     pub(crate) ids: &'a Ids,
     pub(crate) peer: &'a Peer,
     pub(crate) identity: Identity<'a>,
-    /// Its place among the calls of its app that may run.
+    /// The call's permit among the concurrent calls of its app.
     pub(crate) permit: Option<Arc<Permit>>,
     pub(crate) body: Bytes,
     pub(crate) deadline: Instant,
-    /// Whether doing it twice is the same as doing it once.
+    /// Whether the call can be repeated safely.
     pub(crate) idempotent: bool,
 }
 
-/// What became of a call that was to be handed on.
+/// The outcome of forwarding a call.
 pub(crate) enum Handing {
     /// Another gateway answered it.
     Answered(Box<Response<GatewayBody>>),
-    /// It may have run, and must not run again or found nobody else; or its time is over.
+    /// The call may have run and cannot be repeated, or no other gateway took it; or its deadline has passed.
     Ended(ProblemResponse),
-    /// Nobody took it, and nothing has run.
+    /// No gateway took it, and nothing has run.
     Nobody,
 }
 
-/// Gateways that did not serve an app just now: they are not asked for it for a while.
+/// Gateways that recently could not serve an app; they are not tried for it for a while.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals(Mutex<BTreeMap<(AppName, SocketAddr), Instant>>);
 
@@ -122,13 +122,13 @@ impl Refusals {
     }
 }
 
-/// Whether a request carries a call that is handed on.
+/// Whether a request is a forwarded call.
 pub(super) fn is_one(uri: &Uri) -> bool {
     uri.path().starts_with(PREFIX)
 }
 
 impl Gateway {
-    /// Hands a call on to one of these, in their order.
+    /// Forwards a call to one of these gateways, tried in order.
     pub(crate) async fn hand_on(&self, call: Handed<'_>, gateways: Vec<Asked>) -> Handing {
         let workflows = &self.workflows;
         let Some(client) = &workflows.client else {
@@ -216,14 +216,14 @@ impl Gateway {
         sent.with_label_values(&[to, outcome, why]).inc();
     }
 
-    /// How long one more call of a function takes here, once it is let in and with the wait before that.
+    /// The expected time of one more call of a function on this node: without and with the wait for admission.
     pub(super) fn takes(&self, deployed: &Deployed) -> (Millis, Millis) {
         let run = typical(deployed);
         let running = || self.running().unwrap_or(run);
         (run, run + self.admission.expected_wait(running))
     }
 
-    /// What the calls that run in sandboxes typically take, in the mean.
+    /// The mean expected time of the calls that now run in sandboxes; `None` if none runs.
     fn running(&self) -> Option<Millis> {
         let (mut work, mut calls) = (Millis::ZERO, 0.0);
         self.routes.each_ready(|deployed| {
@@ -236,7 +236,7 @@ impl Gateway {
         (calls > 0.0).then(|| work * (1.0 / calls))
     }
 
-    /// Who is done sooner with a call that would wait here, the soonest first.
+    /// The gateways that would finish a call sooner than this node, where it would wait; the soonest first.
     pub(crate) fn who_is_sooner(&self, app: &AppName, deployed: &Deployed) -> Vec<Asked> {
         let workflows = &self.workflows;
         let Some(client) = &workflows.client else {
@@ -265,7 +265,7 @@ impl Gateway {
         overflow::sooner(app, &here, candidates, &workflows.loads, now)
     }
 
-    /// Whom a call is offered to that this node cannot serve, in this order; the app's plans use these clusters.
+    /// The gateways to try for a call that this node cannot serve, in order. `planned`: the clusters of the app's plans.
     pub(crate) fn who_may_serve(&self, app: &AppName, planned: &[ClusterId]) -> Vec<Asked> {
         let workflows = &self.workflows;
         let Some(client) = &workflows.client else {
@@ -296,7 +296,7 @@ impl Gateway {
     }
 }
 
-/// What a call of a function typically takes once it has been let in: measured, else as its manifest expects.
+/// The typical time of a function's call once admitted: measured, or else as its manifest expects.
 fn typical(deployed: &Deployed) -> Millis {
     match deployed.metrics.phases() {
         Some(times) => times.start + times.execution,
@@ -304,7 +304,7 @@ fn typical(deployed: &Deployed) -> Millis {
     }
 }
 
-/// The request that carries a call; nothing if it cannot be expressed.
+/// Builds the request that carries a call; `None` if a field is not valid.
 fn request(
     call: &Handed<'_>,
     left: Duration,
@@ -351,7 +351,7 @@ fn request(
     Some(request)
 }
 
-/// A call as it was received, without its body.
+/// A forwarded call as received, without its body.
 #[derive(Debug)]
 pub(super) struct Received {
     pub(super) app: AppName,
@@ -365,7 +365,7 @@ pub(super) struct Received {
     pub(super) via: Option<NodeId>,
 }
 
-/// Takes the call's own fields out of a request; nothing if it is none.
+/// Parses a forwarded call and removes the call's own fields from `headers`; `None` if it is not a forwarded call.
 pub(super) fn receive(method: &Method, uri: &Uri, headers: &mut HeaderMap) -> Option<Received> {
     let app = uri.path().strip_prefix(PREFIX)?;
     if *method != Method::POST {
@@ -387,18 +387,18 @@ pub(super) fn receive(method: &Method, uri: &Uri, headers: &mut HeaderMap) -> Op
     Some(received)
 }
 
-/// A time as a field's value, in whole milliseconds.
+/// A time as a header value, in whole milliseconds, rounded up.
 pub(super) fn millis(time: Millis) -> HeaderValue {
     HeaderValue::from(time.get().max(0.0).ceil() as u64)
 }
 
-/// How long one more call takes at the gateway that answers, if it says so.
+/// The expected time of one more call at the answering gateway, if the response has it.
 fn finish_of(response: &http::Response<Incoming>) -> Option<Millis> {
     let told = response.headers().get(FINISH)?.to_str().ok()?;
     told.parse::<u32>().ok().map(|ms| Millis::new(ms.into()))
 }
 
-/// What is known of a call that was not answered; nothing if it was.
+/// How a call failed, as far as known; `None` if it was answered.
 fn outcome(response: &http::Response<Incoming>) -> Option<FailureKind> {
     let told = response.headers().get(wire::OUTCOME);
     if told == Some(&wire::ANSWERED) {
@@ -408,7 +408,7 @@ fn outcome(response: &http::Response<Incoming>) -> Option<FailureKind> {
     Some(wire::kind(word.unwrap_or_default()))
 }
 
-/// The other gateway's answer, for the client.
+/// Converts the other gateway's response for the client.
 fn answer(
     cluster: &ClusterId,
     response: http::Response<Incoming>,

@@ -1,5 +1,5 @@
-//! A call that another gateway handed on, because it cannot serve it or would be done with it later: served here if it can be, and in the time that was
-//! said if there was one, and otherwise refused before anything has run. The app's policy was asked where the call came in.
+//! Serves a call that another gateway forwarded because it cannot serve it, or would finish it later. The call is refused before anything has run
+//! if it cannot be served here, or not within the requested time. The app's policy is not checked again: the first gateway did that.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::gateway::routes::{Route, Target};
 use crate::gateway::service::Gateway;
 use crate::gateway::stage::StageRequest;
 
-/// Answers a call that was handed on.
+/// Answers a forwarded call.
 pub(super) async fn answer(gateway: &Gateway, request: Request<Incoming>) -> Response<StageBody> {
     let (mut parts, body) = request.into_parts();
     let received = forward::receive(&parts.method, &parts.uri, &mut parts.headers);
@@ -31,7 +31,7 @@ pub(super) async fn answer(gateway: &Gateway, request: Request<Incoming>) -> Res
         Err(failure) => Err(failure),
     };
     let mut response = answered(ran, &gateway.workflows.forwarding.served);
-    // Whoever chooses by times is told how long the next one would take.
+    // A gateway that chooses by time learns how long one more call would take.
     if let (Some(_), Some(deployed)) = (within, asked) {
         let (_, finish) = gateway.takes(&deployed);
         let headers = response.headers_mut();
@@ -40,7 +40,7 @@ pub(super) async fn answer(gateway: &Gateway, request: Request<Incoming>) -> Res
     response
 }
 
-/// A call that may run here, and what serves it.
+/// A call that may run here, with its route and deployment.
 struct Found {
     received: Received,
     route: Arc<Route>,
@@ -86,7 +86,7 @@ async fn run(
     }
     let head = serve::plain_head(&received.method, &received.target, headers);
     let mut head = head.ok_or_else(|| absent("the call cannot be expressed"))?;
-    // It came over HTTP/2, whatever the client speaks: cookies may be in several fields.
+    // The call came over HTTP/2, whatever the client uses: cookies may be in several fields.
     head.version = actix_http::Version::HTTP_2;
     let is_head = head.method == actix_http::Method::HEAD;
     let ids = Ids::of(head.headers());

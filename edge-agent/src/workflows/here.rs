@@ -1,4 +1,4 @@
-//! A stage call in this process.
+//! Stage calls within this process.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -17,10 +17,10 @@ use crate::gateway::head::{Ids, Peer};
 use crate::gateway::service::Gateway;
 use crate::gateway::stage::StageRequest;
 
-/// Runs a stage in this cluster.
+/// Runs a stage on this node.
 ///
 /// # Errors
-/// How it failed.
+/// How the stage failed.
 pub(super) async fn call(
     gateway: &Gateway,
     revision: Revision,
@@ -37,7 +37,7 @@ pub(super) async fn call(
         host: call.asked_host,
         ids: Ids {
             request: call.ids.request,
-            // The attempt is a span of the gateway that leads the run; this is one below it, as in another cluster.
+            // The gateway that leads the run has a span for the attempt; this call's span is its child, as it is in another cluster.
             trace: call.ids.trace.child(rand::random()),
         },
         peer: Peer::told(call.client),
@@ -73,7 +73,7 @@ pub(super) async fn call(
     output.judged()
 }
 
-/// All of a body, once its call is recorded.
+/// Collects a body of at most `most` bytes, once its call is recorded.
 pub(super) async fn whole(mut body: GatewayBody, most: usize) -> Result<Bytes, Failure> {
     let lost = || {
         Failure::new(
@@ -108,7 +108,7 @@ pub(super) async fn whole(mut body: GatewayBody, most: usize) -> Result<Bytes, F
     }
 }
 
-/// A run may keep no more.
+/// The failure of an output larger than what the run may still keep.
 pub(super) fn too_large(most: usize) -> Failure {
     let told = format!(
         "{}: its output is larger than the {most} bytes that the run may still keep",

@@ -1,7 +1,7 @@
-//! What a stage is handed of its parents' outputs.
+//! Builds a stage's input from the outputs of its parents.
 //!
-//! One parent: its output as the body, with its type. Several: `multipart/form-data`, a part for each by the stage's name, in the order of
-//! the stages. Of a parent that failed, the part is the problem; of one that was skipped there is none.
+//! With one parent, the body is its output, with its content type. With several, it is `multipart/form-data`: one part for each parent, named by
+//! the stage, in the order of the stages. A failed parent's part is the problem; a skipped parent has no part.
 
 use bytes::Bytes;
 use fdn_core::workflow::parts::{Multipart, Part};
@@ -11,17 +11,17 @@ use http::{HeaderMap, HeaderValue};
 
 use super::call::Output;
 
-/// A parent.
+/// A parent of the stage that is called.
 pub(super) struct Parent<'a> {
     pub(super) stage: &'a StageName,
     pub(super) settled: Settled,
-    /// What it put out, if it is done.
+    /// Its output, if it succeeded.
     pub(super) output: Option<&'a Output>,
-    /// Why it failed, if it did, and at which attempt.
+    /// Its failure and the failed attempt, if it failed.
     pub(super) failure: Option<(&'a Failure, u32)>,
 }
 
-/// How a stage failed, as a problem.
+/// Builds the problem that reports a stage's failure.
 pub(super) fn problem(code: ErrorCode, stage: &StageName, attempt: u32, reason: &str) -> Problem {
     let detail = match attempt {
         0 => format!("stage {stage} did not run: {reason}"),
@@ -34,7 +34,7 @@ pub(super) fn problem(code: ErrorCode, stage: &StageName, attempt: u32, reason: 
     problem
 }
 
-/// The fields that tell of the parents, and the body.
+/// Adds the header fields about the parents to `headers`; returns the body.
 pub(super) fn hand_over(parents: &[Parent<'_>], headers: &mut HeaderMap) -> Bytes {
     let how: Vec<String> = parents
         .iter()
@@ -57,7 +57,7 @@ pub(super) fn hand_over(parents: &[Parent<'_>], headers: &mut HeaderMap) -> Byte
                     attempt,
                     &failure.reason,
                 );
-                // A problem is made of strings and numbers and can always be written as JSON.
+                // A problem consists of strings and numbers and can always be serialized.
                 let body = serde_json::to_vec(&problem).unwrap_or_default();
                 told.push((parent.stage, Problem::MEDIA_TYPE.to_owned(), body.into()));
             }

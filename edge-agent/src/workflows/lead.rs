@@ -1,6 +1,6 @@
-//! Leading a run: performs what the state machine decides, keeps the outputs that are still needed, and answers the caller.
+//! Leads a run: performs the actions of the state machine, keeps outputs as long as they are needed, and answers the caller.
 //!
-//! A run lives as long as its caller waits: when that goes away, everything under way is cancelled.
+//! A run lives as long as its caller waits: when the caller disconnects, everything in progress is cancelled.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,23 +40,23 @@ use crate::metrics::{AppMetrics, Outcome, WorkflowMetrics};
 use crate::policy::Pass;
 use crate::traces::RunSpans;
 
-/// What a run was called with.
+/// The call that started a run.
 pub(crate) struct Caller<'a> {
     pub(crate) head: &'a actix_http::RequestHead,
     pub(crate) host: &'a str,
     pub(crate) ids: &'a Ids,
     pub(crate) peer: &'a Peer,
     pub(crate) arrived: Instant,
-    /// What the app's policy said, if it has one.
+    /// The decision of the app's policy, if it has one.
     pub(crate) pass: Option<&'a Pass>,
-    /// Which job calls, if one does.
+    /// The job that calls, if one does.
     pub(crate) job: Option<&'a http::HeaderValue>,
 }
 
-/// How an attempt ended; nothing if it was cancelled.
+/// The end of an attempt (stage, number, result); [`Aborted`] if it was cancelled.
 type Ended = (usize, u32, Result<Result<Output, Failure>, Aborted>);
 
-/// Counts a run once, however it ends.
+/// Counts a run exactly once, when dropped, however it ends.
 struct Counted {
     app: Arc<AppMetrics>,
     metrics: WorkflowMetrics,
@@ -64,7 +64,7 @@ struct Counted {
     outcome: (Outcome, &'static str),
     kept: i64,
     noted: Noted,
-    /// Its spans, if they are exported.
+    /// The run's spans, if they are exported.
     spans: Option<Box<RunSpans>>,
     _permit: OwnedSemaphorePermit,
 }
@@ -75,7 +75,7 @@ impl Counted {
         self.metrics.kept.add(bytes);
     }
 
-    /// An attempt has ended.
+    /// Records the end of an attempt.
     fn attempted(&mut self, stage: usize, attempt: u32) {
         if let Some(spans) = &mut self.spans {
             spans.ended(stage, attempt);
@@ -120,7 +120,7 @@ impl Gateway {
     /// Runs a workflow for its caller.
     ///
     /// # Errors
-    /// When it was not let in, or its body did not arrive.
+    /// When the run was not admitted, or its body did not arrive.
     pub(crate) async fn lead(
         &self,
         caller: &Caller<'_>,
@@ -187,7 +187,7 @@ impl Gateway {
     }
 }
 
-/// The stages as the state machine sees them: where each may run, and what may be tried again.
+/// The stages' input to the state machine: where each may run, and how it may be retried.
 fn plans(gateway: &Gateway, staged: &Staged, caller: &Caller<'_>) -> Vec<StagePlan> {
     let workflows = &gateway.workflows;
     let method = Method::from_bytes(caller.head.method.as_str().as_bytes()).unwrap_or(Method::POST);
@@ -257,7 +257,7 @@ impl Lead<'_> {
         }
     }
 
-    /// Keeps what an attempt brought.
+    /// Takes the result of an attempt; returns the event for the state machine, `None` if the attempt was cancelled.
     fn taken(
         &mut self,
         stage: usize,
@@ -284,7 +284,7 @@ impl Lead<'_> {
                 self.prewarming.done(stage);
                 self.counted
                     .keep(i64::try_from(output.body.len()).unwrap_or(i64::MAX));
-                // A gateway of another cluster says who it is; here the field could only be the function's own.
+                // A gateway of another cluster adds its node; on this node, the field could only be the function's own.
                 let node = output
                     .headers
                     .get(header::NODE)
@@ -355,7 +355,7 @@ impl Lead<'_> {
         }
     }
 
-    /// The bytes that the run may still keep.
+    /// The number of bytes that the run may still keep.
     fn room(&self) -> usize {
         let kept: usize = self
             .outputs
@@ -449,7 +449,7 @@ impl Lead<'_> {
     }
 
     fn answer(mut self, outcome: RunOutcome) -> Response<GatewayBody> {
-        // Whatever is under way is not wanted any more.
+        // Calls still in progress are no longer needed.
         self.calls.clear();
         let ids = &self.caller.ids.request;
         let mut response = match outcome {
@@ -523,7 +523,7 @@ impl<'a> Lead<'a> {
             spans.begun(stage, attempt, call.ids.trace.clone());
         }
         let (calling, abort) = abortable(async move {
-            // What this node cannot run, another one of its cluster may.
+            // Another node of this cluster may run what this one cannot.
             let is_here = serving.deployed.is_some() || gateway.workflows.client.is_none();
             if cluster == gateway.workflows.cluster && is_here {
                 return here::call(gateway, revision, serving, call).await;
@@ -542,7 +542,7 @@ impl<'a> Lead<'a> {
     }
 }
 
-/// The longest sleep: timers of the runtime have an end.
+/// The longest sleep, since the runtime's timers have a maximum.
 const DAY: Duration = Duration::from_secs(86_400);
 
 const fn kind(kind: FailureKind) -> &'static str {
@@ -554,7 +554,7 @@ const fn kind(kind: FailureKind) -> &'static str {
     }
 }
 
-/// The caller's fields for the entry, without those that belong to its connection.
+/// The caller's header fields for the entry stage, without hop-by-hop ones and those that only gateways may set.
 pub(super) fn of_client(headers: &ActixHeaders, peer: &Peer) -> HeaderMap {
     let bound = head::connection_options(headers);
     let mut out = HeaderMap::with_capacity(headers.len());
@@ -573,7 +573,7 @@ pub(super) fn of_client(headers: &ActixHeaders, peer: &Peer) -> HeaderMap {
             | "host"
             | "content-length"
             | "traceparent"
-            // Only a gateway may say who called.
+            // Only a gateway may state who called.
             | header::IDENTITY
             | header::JOB
             | header::REQUEST_ID => false,

@@ -1,4 +1,4 @@
-//! Running workflows: the gateway that a call comes to leads the run, whatever cluster its stages run in.
+//! Runs workflows: the gateway that receives a call leads its run, in whatever clusters the stages run.
 //!
 //! ```text
 //!  client ─▶ gateway ─▶ lead ─ Run (fdn_scheduling::run) decides
@@ -6,14 +6,14 @@
 //!                        └─ client ═══ HTTP/2, mutual TLS ═══▶ serve ─▶ Gateway::stage in another cluster
 //! ```
 //!
-//! `lead` performs what the state machine says and keeps the outputs that others need; `call` is one call of one stage, wherever it
-//! goes; `here` makes it in this process, `client` sends it to a gateway of another cluster, and `serve` takes it there. Each call of a
-//! stage is let in, measured, recorded and logged exactly as a call of a plain function is.
+//! `lead` performs the actions of the state machine and keeps the outputs that are still needed; `call` is one call of one stage, wherever it
+//! runs; `here` makes it in this process, `client` sends it to a gateway of another cluster, and `serve` answers it there. Each stage call is
+//! admitted, measured, recorded and logged exactly as a call of a plain function.
 //!
-//! Later stages are told ahead that their call will come (`prewarm`), so that their instances start while the stages before them still run.
+//! Calls of later stages are announced ahead of time (`prewarm`), so that their instances start while earlier stages still run.
 //!
-//! Over the same connections whole calls go that this node cannot serve: `forward` hands them on to a gateway that can, `forwarded` takes them. And the
-//! same listener is where `controllers` ask this node, and call its gateway.
+//! Whole calls that this node cannot serve use the same connections: `forward` sends them to a gateway that can, `forwarded` serves them there.
+//! On the same listener, `controllers` answers controllers and lets them call apps.
 
 mod answer;
 pub mod call;
@@ -50,39 +50,39 @@ use crate::metrics::{ForwardMetrics, WorkflowMetrics};
 use crate::rtt::links::Nearness;
 use crate::settings::{ForwardSettings, WorkflowSettings};
 
-/// What all runs of a gateway share.
+/// State shared by all runs of a gateway.
 pub struct Workflows {
     /// This cluster.
     pub cluster: ClusterId,
     /// Settings.
     pub settings: WorkflowSettings,
-    /// Reaches other clusters, if this node takes part in calls between them.
+    /// The client for other clusters, if this node takes part in calls between clusters.
     pub client: Option<Arc<StageClient>>,
-    /// Counters.
+    /// Metrics of runs and stage calls.
     pub metrics: WorkflowMetrics,
-    /// Of calls that are handed on.
+    /// Metrics of forwarded calls.
     pub forwarding: ForwardMetrics,
-    /// How they are handed on.
+    /// Settings of forwarding.
     pub forward: ForwardSettings,
-    /// How far other clusters are.
+    /// The round-trip times to other clusters.
     pub nearness: Arc<Nearness>,
-    /// Gateways that did not serve an app just now.
+    /// Gateways that recently could not serve an app.
     pub(crate) refusals: Refusals,
-    /// How long calls take at others, as these told.
+    /// How long calls take at other gateways, as these reported.
     pub(crate) loads: Loads,
-    /// Calls that may be handed on beside those that are.
+    /// Permits for further forwarded calls.
     pub(crate) handing: Semaphore,
     /// This node.
     pub node: NodeId,
-    /// What the controllers are to be told of runs.
+    /// Changes of runs to be reported to the controllers.
     pub run_changes: Arc<RunChanges>,
     runs: Arc<Semaphore>,
-    /// Of how many later stages gateways may be told beside those that they are told of.
+    /// Permits for further announcements in progress.
     telling: Semaphore,
 }
 
 impl Workflows {
-    /// No run yet.
+    /// The shared state before any run.
     #[must_use]
     pub fn new(
         (node, cluster): (NodeId, ClusterId),

@@ -1,16 +1,16 @@
-//! Which gateways finish a call sooner than this one, where it would wait.
+//! Chooses the gateways that would finish a call sooner than this one, when the call would wait here.
 //!
-//! **Problem.** Plans spread clients by what they ask for on average; what comes at this moment is more or less than that. While calls wait at one
-//! node, another one, here or in another cluster, may be idle.
+//! **Problem.** Plans distribute clients by average demand; the demand at any moment is above or below it. While calls wait on one node, another
+//! node, here or in another cluster, may be idle.
 //!
-//! **Way.** A gateway tells with every call that was handed on to it how long one more of that function would take there, the wait included
-//! ([`Loads`]). Whoever has a call that would wait compares: what it would take here, against the way there and back and what it would take
-//! there. Of a gateway that told nothing lately it is taken that a call is let in at once: to ask it is to offer it the call. The call says within which
-//! time it is to be over; who cannot do that says so at once, and how long it would take, before anything has run. So what is known may be old: the
-//! one that decides knows how it is now.
+//! **Approach.** For every call forwarded to it, a gateway reports how long one more call of that function would take there, wait included
+//! ([`Loads`]). A gateway with a call that would wait compares its own expected time with the round-trip time plus the expected time there. A
+//! gateway with no recent report is assumed to admit a call at once; offering it the call is how to find out. The offer names the time within
+//! which the call must be finished; a gateway that cannot meet it refuses before anything has run, and reports its expected time. So reports may
+//! be outdated: the gateway that decides knows its current load.
 //!
-//! **Invariants.** A call is handed on only for a gain above the share that is set and above [`LEAST`]; it is offered to at most [`OFFERS`] gateways;
-//! what is remembered is bounded.
+//! **Invariants.** A call is forwarded only for a gain above the configured share and above [`LEAST`]; it is offered to at most [`OFFERS`]
+//! gateways; the number of stored reports is bounded.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,18 +19,18 @@ use std::time::{Duration, Instant};
 
 use fdn_core::{AppName, ClusterId, Millis};
 
-/// The gain below which it is not worth the work.
+/// The least gain in ms that is worth forwarding a call.
 const LEAST: Millis = Millis::new(5.0);
-/// To how many gateways a call that would wait is offered.
+/// The number of gateways to which one call is offered.
 const OFFERS: usize = 2;
-/// How long counts what a gateway told.
+/// How long a report counts.
 const FRESH: Duration = Duration::from_secs(1);
-/// Gateways of which is remembered what they told, by app.
+/// The maximum number of stored reports, over all apps and gateways.
 const LOADS: usize = 4096;
-/// The way to a node of the same cluster and back.
+/// The assumed round-trip time to a node of the same cluster.
 pub(super) const BESIDE: Millis = Millis::new(1.0);
 
-/// How long a call would take at other gateways, as they told.
+/// The reported times of a call at other gateways, by app and gateway.
 #[derive(Debug, Default)]
 pub(crate) struct Loads(Mutex<BTreeMap<(AppName, SocketAddr), (Instant, Millis)>>);
 
@@ -39,7 +39,7 @@ impl Loads {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A gateway told how long a call would take.
+    /// Stores a gateway's report of how long a call would take.
     pub(super) fn note(&self, app: &AppName, address: SocketAddr, finish: Millis, now: Instant) {
         let mut all = self.lock();
         if all.len() >= LOADS {
@@ -51,7 +51,7 @@ impl Loads {
         }
     }
 
-    /// What a gateway told lately.
+    /// A gateway's report, if it is recent.
     fn of(&self, app: &AppName, address: SocketAddr, now: Instant) -> Option<Millis> {
         let found = self.lock().get(&(app.clone(), address)).copied();
         let fresh = found.filter(|(at, _)| now.saturating_duration_since(*at) < FRESH);
@@ -59,43 +59,43 @@ impl Loads {
     }
 }
 
-/// A gateway that may be asked.
+/// A gateway to which a call may be offered.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Candidate {
     pub(super) cluster: ClusterId,
     pub(super) address: SocketAddr,
-    /// The way there and back.
+    /// The round-trip time.
     pub(super) way: Millis,
 }
 
-/// A gateway that is asked.
+/// A gateway to which a call is offered.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Asked {
     pub(crate) cluster: ClusterId,
     pub(crate) address: SocketAddr,
-    /// The call is to be over there within so long after it has come, or is not to begin; nothing if it may take what it takes.
+    /// The time, counted from the call's arrival there, within which it must be finished, or it must not begin; `None`: no limit.
     pub(crate) within: Option<Millis>,
 }
 
-/// What a call takes here.
+/// The expected time of a call on this node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Here {
-    /// Once it has been let in.
+    /// Once admitted.
     pub(super) run: Millis,
-    /// With the wait.
+    /// Including the wait.
     pub(super) finish: Millis,
-    /// The share of that which is to be saved.
+    /// The share of `finish` that forwarding must save, 0 to 1.
     pub(super) gain: f64,
 }
 
 impl Here {
-    /// How long it may take elsewhere, the way included.
+    /// The longest time that the call may take elsewhere, round trip included.
     pub(super) fn bound(&self) -> Millis {
         (self.finish * (1.0 - self.gain)).min(self.finish - LEAST)
     }
 }
 
-/// Who is asked, the soonest first; of equally soon ones in their order.
+/// The gateways to which the call is offered, the soonest first; ties keep their order.
 pub(super) fn sooner(
     app: &AppName,
     here: &Here,
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn who_would_finish_sooner_is_asked_first_and_is_told_within_which_time() {
-        // 100 ms of work and as long a wait: elsewhere it may take 160 in all.
+        // 100 ms of work and as long a wait: the call may take 160 ms elsewhere.
         let busy = here(100.0, 200.0);
         assert_eq!(asked(&busy, &[70.0], &[]), [], "too far");
         assert_eq!(asked(&busy, &[50.0], &[]), [(0, 110.0)]);
@@ -173,13 +173,13 @@ mod tests {
             [(1, 159.0), (2, 150.0)],
             "two at most"
         );
-        // One that told that calls wait there as well comes later, or not at all.
+        // A gateway that reports a wait comes later, or not at all.
         assert_eq!(
             asked(&busy, &[50.0, 1.0, 10.0], &[(1, 155.0)]),
             [(2, 150.0), (0, 110.0)]
         );
         assert_eq!(asked(&busy, &[1.0], &[(0, 160.0)]), []);
-        // A cluster that is faster is worth a longer way.
+        // A faster cluster is worth a longer round trip.
         assert_eq!(asked(&busy, &[70.0], &[(0, 40.0)]), [(0, 90.0)]);
     }
 
@@ -204,7 +204,7 @@ mod tests {
         }
         assert_eq!(loads.lock().len(), LOADS);
         assert_eq!(loads.of(&app, address(LOADS), now), None);
-        // One that is known is told anew.
+        // A known entry can still be updated.
         loads.note(&app, address(0), Millis::new(9.0), now);
         assert_eq!(loads.of(&app, address(0), now), Some(Millis::new(9.0)));
         let later = now + FRESH;

@@ -1,8 +1,8 @@
-//! Telling later stages of a run that their call will come, and taking it in where they run.
+//! Announces calls of later stages of a run, and answers such announcements.
 //!
-//! What is told when is decided by [`Prewarm`]. Here it is told: to the pool of this node, or to a gateway of the cluster where the stage will run, over
-//! the connection that its call will take. The call goes to the gateway that was told. All of that is for the call's sake only: it never waits for an
-//! answer and never fails for one, and when the run ends nothing more is told.
+//! [`Prewarm`] decides when to announce which stage. This module sends the announcements: to the pool of this node, or to a gateway of the
+//! cluster where the stage will run, over the connection that its call will use. The call then goes to the gateway that got the announcement.
+//! Announcements are best effort: a call never waits for one and never fails because of one, and none is sent after the run has ended.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,31 +24,31 @@ use crate::apps::{Deployed, Server, StageServing, Staged};
 use crate::gateway::service::Gateway;
 use crate::invocations::policy;
 
-/// Stages of one run that are told at a time.
+/// The number of stages of a run announced at the same time.
 const AT_ONCE: usize = 16;
-/// A stage that answered within so long is warm, and need not be told.
+/// A stage that answered within this time is warm and needs no announcement.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// What came of having told a stage: which one, the answer, and who gave it.
+/// The result of an announcement: the stage, the answer, and the gateway that gave it.
 pub(super) type Told = (usize, Answer, Option<SocketAddr>);
 
-/// What one run tells.
+/// The announcements of one run.
 pub(super) struct Prewarming<'a> {
     gateway: &'a Gateway,
     staged: &'a Staged,
     decision: Prewarm,
     begun: Instant,
-    /// By when everything that was due was told.
+    /// The time up to which everything due has been announced.
     looked: Millis,
-    /// When each stage was called last.
+    /// By stage: when it was last called.
     since: Vec<Instant>,
-    /// Who was told of each.
+    /// By stage: the gateway that got the announcement.
     at: Vec<Option<SocketAddr>>,
     pub(super) telling: FuturesUnordered<LocalBoxFuture<'a, Told>>,
 }
 
 impl<'a> Prewarming<'a> {
-    /// Of a run that begins now.
+    /// Starts with a run that begins now.
     pub(super) fn new(gateway: &'a Gateway, staged: &'a Staged, begun: Instant) -> Self {
         let workflows = &gateway.workflows;
         let settings = Settings {
@@ -87,20 +87,20 @@ impl<'a> Prewarming<'a> {
         Millis::from(self.begun.elapsed())
     }
 
-    /// A stage is called. Returns the gateway that was told of it.
+    /// Records that a stage is called. Returns the gateway that got its announcement.
     pub(super) fn calls(&mut self, stage: usize) -> Option<SocketAddr> {
         self.decision.begun(stage, self.now());
         self.since[stage] = Instant::now();
         self.at[stage]
     }
 
-    /// An attempt at a stage has succeeded.
+    /// Records that an attempt at a stage succeeded.
     pub(super) fn done(&self, stage: usize) {
         let took = self.since[stage].elapsed();
         self.staged.stages[stage].stats.took(took);
     }
 
-    /// Tells what is to be told now.
+    /// Sends the announcements that are due.
     pub(super) fn advance(&mut self, run: &Run) {
         for stage in 0..self.at.len() {
             if run.settled(stage).is_some() {
@@ -119,17 +119,17 @@ impl<'a> Prewarming<'a> {
         }
     }
 
-    /// When something is to be told next, counted from the begin of the run.
+    /// When the next announcement is due, counted from the start of the run.
     pub(super) fn next_due(&self) -> Option<Duration> {
-        // By that time, so that what has become due since is not missed.
+        // Counted from that earlier time, so that what has become due since is not missed.
         let next = self.decision.next_due(self.looked)?;
-        // Rather a little later than too early, when nothing would be due.
+        // Slightly late, since nothing would be due yet at a wake-up that is slightly early.
         Duration::try_from_secs_f64(next.get() / 1e3)
             .ok()
             .map(|due| due + Duration::from_millis(1))
     }
 
-    /// A gateway has answered.
+    /// Takes a gateway's answer to an announcement.
     pub(super) fn told(&mut self, (stage, answer, who): Told) {
         self.count("away", answer.word());
         self.at[stage] = who;
@@ -176,7 +176,7 @@ impl<'a> Prewarming<'a> {
     }
 }
 
-/// Where a stage is called first.
+/// The cluster where a stage is called first.
 fn where_of<'a>(
     workflows: &'a Workflows,
     staged: &'a Staged,
@@ -188,7 +188,7 @@ fn where_of<'a>(
     }
 }
 
-/// Answers a gateway that tells of a call which will come.
+/// Answers a gateway's announcement of a call.
 pub(super) fn answer(gateway: &Gateway, request: &Request<Incoming>) -> Response<StageBody> {
     let answer = announced(gateway, request).unwrap_or(Answer::Unknown);
     let served = &gateway.workflows.metrics.prewarms_served;
@@ -207,7 +207,7 @@ fn announced(gateway: &Gateway, request: &Request<Incoming>) -> Option<Answer> {
 }
 
 impl Gateway {
-    /// A call of a stage will come to this node in so long: what its function lacks is made ready.
+    /// Prepares for a stage call that is expected `within` this time: starts what its function lacks.
     fn announced(&self, deployed: &Arc<Deployed>, within: Millis) -> Answer {
         let patience = policy::millis(self.workflows.settings.prewarm);
         if patience <= Millis::ZERO {
@@ -222,7 +222,7 @@ impl Gateway {
                     if let Server::Sandboxes(sandboxes) = &deployed.server
                         && let Err(failure) = sandboxes.load(&metrics).await
                     {
-                        // Its call finds out as well, and says so.
+                        // The call itself will fail with the same error and report it.
                         debug!(app = %deployed.app, %failure, "a function could not be loaded ahead");
                     }
                 });

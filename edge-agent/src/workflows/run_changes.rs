@@ -1,7 +1,7 @@
-//! What the controllers are to be told of runs: each as it is now, until a report takes it along.
+//! Changes of runs to be reported to the controllers: the present state of each changed run, until a report takes it.
 //!
-//! A run is noted at every step, and told at most once for each report, so a busy gateway tells less often and never waits. Of more runs than there
-//! is room for nothing is told: the history is for looking, the counters count all.
+//! A run is noted at every step and reported at most once per report, so that a busy gateway reports less often and never waits. Runs beyond the
+//! capacity are not reported: the history is for information only, and the counters count all runs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ pub struct RunChanges {
 }
 
 impl RunChanges {
-    /// Room for `most` runs.
+    /// An empty collection with room for `most` runs.
     #[must_use]
     pub fn new(most: usize, dropped: IntCounter) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl RunChanges {
         self.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A run is like this now.
+    /// Records the present state of a run.
     fn note(&self, run: &RunInfo) {
         let mut changed = self.lock();
         if changed.contains_key(&run.run) || changed.len() < self.most {
@@ -48,13 +48,13 @@ impl RunChanges {
         }
     }
 
-    /// Everything that is to be told.
+    /// Takes all changed runs.
     #[must_use]
     pub fn take(&self) -> Vec<RunInfo> {
         std::mem::take(&mut *self.lock()).into_values().collect()
     }
 
-    /// What could not be told is told again, unless there is something newer.
+    /// Puts back runs whose report failed, except those that have a newer state.
     pub fn put_back(&self, runs: Vec<RunInfo>) {
         let mut changed = self.lock();
         for run in runs {
@@ -67,7 +67,7 @@ impl RunChanges {
     }
 }
 
-/// A run that begins.
+/// The initial state of a run.
 pub(super) fn begun(
     workflows: &Workflows,
     caller: &Caller<'_>,
@@ -94,7 +94,7 @@ pub(super) fn begun(
     }
 }
 
-/// A run that is written down as it goes on.
+/// A run whose every change is recorded for the next report.
 pub(super) struct Noted {
     info: RunInfo,
     run_changes: Arc<RunChanges>,
@@ -113,12 +113,12 @@ impl Noted {
         self.run_changes.note(&self.info);
     }
 
-    /// An attempt was sent to a cluster.
+    /// Records that an attempt was sent to a cluster.
     pub(super) fn begun(&mut self, stage: usize, attempt: u32, cluster: ClusterId) {
         self.change(|run| run.begin(stage, attempt, cluster, fdn_service::now()));
     }
 
-    /// An attempt brought an output.
+    /// Records that an attempt returned an output.
     pub(super) fn done(&mut self, stage: usize, attempt: u32, bytes: usize, node: Option<NodeId>) {
         self.change(|run| {
             if let Some(one) = run.attempt_mut(stage, attempt) {
@@ -129,7 +129,7 @@ impl Noted {
         });
     }
 
-    /// An attempt failed.
+    /// Records that an attempt failed.
     pub(super) fn failed(&mut self, stage: usize, attempt: u32, failure: &Failure) {
         let outcome = match failure.kind {
             FailureKind::NotStarted => AttemptOutcome::NotStarted,
@@ -144,7 +144,7 @@ impl Noted {
         });
     }
 
-    /// An attempt is not wanted any more.
+    /// Records that an attempt was cancelled.
     pub(super) fn cancelled(&mut self, stage: usize, attempt: u32) {
         self.change(|run| {
             if let Some(one) = run.attempt_mut(stage, attempt) {
@@ -153,12 +153,12 @@ impl Noted {
         });
     }
 
-    /// The run as it is now.
+    /// The present state of the run.
     pub(super) fn run(&self) -> RunInfo {
         self.info.clone()
     }
 
-    /// The run has ended.
+    /// Records the end of the run.
     pub(super) fn ended(&mut self, outcome: &str) {
         let status = match outcome {
             "answered" => RunStatus::Answered,

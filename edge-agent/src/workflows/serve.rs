@@ -1,4 +1,4 @@
-//! A stage call of another gateway, from its head to the last byte of its answer.
+//! Serves a stage call of another gateway, from its head to the last byte of its response.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,15 +30,15 @@ use crate::gateway::routes::Route;
 use crate::gateway::service::Gateway;
 use crate::gateway::stage::StageRequest;
 
-/// The body of an answer to a gateway or a controller.
+/// The body of a response to a gateway or a controller.
 pub(crate) enum StageBody {
-    /// None.
+    /// No body.
     None,
-    /// A call's.
+    /// The response body of a call.
     Call(GatewayBody),
-    /// What this node itself answers to a controller.
+    /// This node's own answer to a controller, complete.
     Whole(Bytes),
-    /// The same, piece by piece.
+    /// This node's own answer to a controller, as a stream.
     Pieces(Pin<Box<dyn Stream<Item = Bytes>>>),
 }
 
@@ -78,7 +78,7 @@ impl Body for StageBody {
     }
 }
 
-/// An answer without a function's.
+/// A response for a call that no function answered.
 pub(super) fn unanswered(failure: &Failure) -> Response<StageBody> {
     let mut response = Response::new(StageBody::None);
     *response.status_mut() = StatusCode::BAD_GATEWAY;
@@ -88,7 +88,7 @@ pub(super) fn unanswered(failure: &Failure) -> Response<StageBody> {
     response
 }
 
-/// An answer to whoever may not call.
+/// The response to a peer that may not call.
 pub(super) fn forbidden() -> Response<StageBody> {
     let told = ErrorCode::StageRefused;
     let mut response = unanswered(&Failure::new(
@@ -99,7 +99,7 @@ pub(super) fn forbidden() -> Response<StageBody> {
     response
 }
 
-/// Answers a stage call.
+/// Answers a stage call, a forwarded call or an announcement.
 pub(super) async fn answer(gateway: &Gateway, request: Request<Incoming>) -> Response<StageBody> {
     if forward::is_one(request.uri()) {
         return forwarded::answer(gateway, request).await;
@@ -111,7 +111,7 @@ pub(super) async fn answer(gateway: &Gateway, request: Request<Incoming>) -> Res
     answered(ran, &gateway.workflows.metrics.served)
 }
 
-/// The answer to a gateway, counted by how it ended.
+/// The response to a gateway; counts it by its outcome.
 pub(super) fn answered(
     ran: Result<Response<StageBody>, Failure>,
     served: &IntCounterVec,
@@ -163,7 +163,7 @@ async fn run(
     Ok(respond(gateway, response).await)
 }
 
-/// A workflow that is ready here.
+/// A workflow that is ready on this node, with its route.
 pub(super) fn find(
     gateway: &Gateway,
     host: &str,
@@ -180,7 +180,7 @@ pub(super) fn find(
     Ok((route, staged))
 }
 
-/// What answers a stage's calls here, if it is of this version.
+/// The stage's deployment on this node, if it has this version.
 pub(super) fn deployed<'a>(
     staged: &'a Staged,
     stage: &StageName,
@@ -200,7 +200,7 @@ pub(super) fn deployed<'a>(
     })
 }
 
-/// The head of the call as the gateway's own calls have it.
+/// The request head, in the types of the gateway's own calls.
 fn head(received: &Received, headers: &HeaderMap) -> Option<RequestHead> {
     let mut head = plain_head(&received.method, &received.target, headers)?;
     let out = head.headers_mut();
@@ -218,7 +218,7 @@ fn head(received: &Received, headers: &HeaderMap) -> Option<RequestHead> {
     Some(head)
 }
 
-/// A head of these parts.
+/// A request head of these parts.
 pub(super) fn plain_head(method: &str, target: &str, headers: &HeaderMap) -> Option<RequestHead> {
     let mut head = RequestHead::default();
     head.method = actix_http::Method::from_bytes(method.as_bytes()).ok()?;
@@ -233,7 +233,7 @@ pub(super) fn plain_head(method: &str, target: &str, headers: &HeaderMap) -> Opt
     Some(head)
 }
 
-/// The body of a call.
+/// The body of a call as a payload.
 pub(super) fn payload(body: Incoming) -> Payload {
     let pieces = BodyStream::new(body).filter_map(|frame| async {
         match frame {
@@ -245,7 +245,7 @@ pub(super) fn payload(body: Incoming) -> Payload {
     Payload::from(pieces)
 }
 
-/// The code of an answer that the gateway made in the function's place.
+/// The error code of a response that the gateway made in the function's place.
 fn own_code(headers: &actix_http::header::HeaderMap) -> Option<ErrorCode> {
     let kind = headers
         .get(actix_http::header::CONTENT_TYPE)?

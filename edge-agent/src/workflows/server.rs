@@ -1,11 +1,11 @@
-//! The listener for stage calls of other clusters' gateways, and for controllers: HTTP/2, mutual TLS by the network's certificates.
+//! The listener for stage calls of other clusters' gateways, and for controllers: HTTP/2 and mutual TLS with the network's certificates.
 //!
-//! A node of any cluster of the network is let in, for stage calls only: what the nodes of one cluster ask of each other comes to another
-//! listener. A controller is let in for what [`super::controllers`] answers, a DNS server not at all. A certificate that was revoked or has ended counts from
-//! the next call on. Calls run on threads of their own, because a gateway's calls do not leave the thread that they began on.
+//! A node of any cluster of the network may make stage calls only: what nodes of one cluster request of each other goes to another listener. A
+//! controller may request what [`super::controllers`] answers; a DNS server is refused. A revoked or expired certificate is refused from the next
+//! call on. Calls run on threads of their own, because a gateway's call cannot leave the thread that it began on.
 //!
-//! A node that stops takes no new connections, tells those that are open to send no more calls, and lets what runs end: a stage that may not run twice
-//! would fail its whole run otherwise.
+//! A node that stops accepts no new connections, tells open ones to send no more calls, and lets running calls end: otherwise a stage that may
+//! not run twice would fail its whole run.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -40,29 +40,29 @@ use crate::fleet::Fleet;
 use crate::gateway::service::Gateway;
 use crate::settings::{TlsSettings, WorkflowSettings, cores};
 
-/// Connections that wait for a thread.
+/// The number of connections that may wait for a thread.
 const QUEUE: usize = 64;
-/// The most threads, unless set otherwise.
+/// The default maximum of threads.
 const THREADS: usize = 4;
-/// What may be on its way before it is read: of one call, and of one connection.
+/// HTTP/2 flow-control windows in bytes: of a stream, and of a connection.
 const WINDOWS: (u32, u32) = (1 << 20, 8 << 20);
 
-/// The most of a connection that HTTP/2 knows (RFC 9113, section 6.9.1).
+/// The largest flow-control window of HTTP/2 (RFC 9113, section 6.9.1).
 const WINDOW_MAX: u32 = (1 << 31) - 1;
 
-/// What the listener needs.
+/// What the listener is made of.
 pub struct StageServerParts {
-    /// How.
+    /// The settings of workflows.
     pub settings: WorkflowSettings,
     /// The node's certificate.
     pub tls: TlsSettings,
     /// The network's token, for connections without certificates.
     pub token: Secret,
-    /// Which certificates no longer count.
+    /// The fleet, which knows the revoked certificates.
     pub fleet: Arc<Fleet>,
-    /// What answers.
+    /// The gateway that answers calls.
     pub gateway: Arc<Gateway>,
-    /// What controllers are told.
+    /// The sources of the answers to controllers.
     pub told: Told,
 }
 
@@ -73,7 +73,7 @@ pub struct StageServer {
     task: JoinHandle<()>,
 }
 
-/// What its threads share.
+/// State shared by the listener's threads.
 struct Shared {
     settings: WorkflowSettings,
     tls: Option<TlsSource>,
@@ -81,19 +81,19 @@ struct Shared {
     fleet: Arc<Fleet>,
     gateway: Arc<Gateway>,
     told: Told,
-    /// A permit for each connection.
+    /// One permit per connection.
     room: Arc<Semaphore>,
-    /// No more calls are taken; those that run go on.
+    /// Cancelled: no more calls are accepted; running ones go on.
     closing: CancellationToken,
-    /// Everything ends now.
+    /// Cancelled: everything ends now.
     stop: CancellationToken,
 }
 
 impl StageServer {
-    /// Takes calls on `listener` until `stop` is cancelled, or until [`StageServer::stop`].
+    /// Accepts calls on `listener` until `stop` is cancelled, or until [`StageServer::stop`].
     ///
     /// # Errors
-    /// When certificates or listener cannot be used.
+    /// When the certificates or the listener are not usable.
     pub fn start(
         parts: StageServerParts,
         listener: TcpListener,
@@ -144,13 +144,13 @@ impl StageServer {
         })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Takes no more calls, waits at most `grace` until those that run have ended, and cuts what is left.
+    /// Accepts no more calls and waits at most `grace` for running ones to end; cancelling the `stop` token of [`Self::start`] cuts off the rest.
     pub async fn stop(self, grace: Duration) {
         self.shared.closing.cancel();
         if let Err(failure) = self.task.await {
@@ -183,7 +183,7 @@ async fn accept(
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // Out of descriptors, most likely: accepting at once again would spin.
+                // Most likely out of file descriptors: accepting again at once would spin.
                 warn!(%error, "a stage connection cannot be accepted");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -202,7 +202,7 @@ async fn accept(
     }
 }
 
-/// A thread for stage calls.
+/// Starts a thread for stage calls; returns the queue of its connections.
 fn worker(n: usize, shared: &Arc<Shared>) -> std::io::Result<mpsc::Sender<Accepted>> {
     let (sender, mut connections) = mpsc::channel::<Accepted>(QUEUE);
     let shared = Arc::clone(shared);
@@ -213,7 +213,7 @@ fn worker(n: usize, shared: &Arc<Shared>) -> std::io::Result<mpsc::Sender<Accept
         let local = LocalSet::new();
         runtime.block_on(local.run_until(async move {
             let running = TaskTracker::new();
-            // It ends when nothing is accepted any more.
+            // The loop ends when the listener accepts no more.
             while let Some((stream, permit)) = connections.recv().await {
                 let shared = Arc::clone(&shared);
                 running.spawn_local(async move {
@@ -276,15 +276,15 @@ async fn serve_one(shared: Arc<Shared>, stream: std::net::TcpStream) {
     }
 }
 
-/// Who is at the other end of a connection.
+/// The peer of a connection.
 struct Peer {
-    /// By its certificate, if it showed one.
+    /// Its certificate, if it presented one.
     bearer: Option<Bearer>,
     /// Its address.
     from: Option<IpAddr>,
 }
 
-/// Runs what a connection needs on its own thread.
+/// Runs the futures of a connection on the connection's own thread.
 #[derive(Clone, Copy)]
 struct OnThread;
 
@@ -304,7 +304,7 @@ async fn converse(
     let keep_alive = shared.settings.keep_alive.as_duration();
     let calls = shared.settings.served_calls;
     let window = match &peer.bearer {
-        // Jobs of many apps: one that does not read its input holds up no other.
+        // Its calls are jobs of many apps: one that does not read its input must not hold up the others.
         Some(Bearer::Controller(_)) => WINDOWS.0.saturating_mul(calls).clamp(WINDOWS.1, WINDOW_MAX),
         Some(Bearer::Node(_)) | None => WINDOWS.1,
     };
@@ -338,7 +338,7 @@ async fn converse(
     }
 }
 
-/// Answers a request, if whoever asks may.
+/// Answers a request if the peer may make it.
 async fn answer(shared: &Shared, peer: &Peer, request: Request<Incoming>) -> Response<StageBody> {
     let metrics = &shared.gateway.workflows.metrics;
     let is_between = wire::is_one(request.uri()) || forward::is_one(request.uri());
@@ -356,7 +356,7 @@ async fn answer(shared: &Shared, peer: &Peer, request: Request<Incoming>) -> Res
         }
         count("answered");
         let parts = (&*shared.gateway, &shared.told);
-        // Boxed, so that the future of stage calls stays small.
+        // Boxed to keep the future of stage calls small.
         let answering = controllers::answer(parts, peer.from, request, &shared.closing);
         return Box::pin(answering).await;
     }
@@ -377,7 +377,7 @@ async fn answer(shared: &Shared, peer: &Peer, request: Request<Incoming>) -> Res
     serve::forbidden()
 }
 
-/// Whether a request is looked at: by the certificate of its connection, or without one by the network's token.
+/// Whether a request is authenticated: by the certificate of its connection, or without one by the network's token.
 fn is_welcome(shared: &Shared, peer: &Peer, request: &Request<Incoming>) -> bool {
     match &peer.bearer {
         Some(bearer) => {

@@ -1,9 +1,10 @@
-//! A stage call between gateways: `POST /fdn.stage.v1/APP/STAGE`, the function's fields as they are, the call's own beside them.
+//! The wire format of a stage call between gateways: `POST /fdn.stage.v1/APP/STAGE`, with the function's header fields unchanged and the call's
+//! own fields added.
 //!
-//! The answer is the function's, marked as such, or tells what is known of a call that none answered.
+//! The response is the function's, marked as such, or tells how the call failed.
 //!
-//! That a call will come is told before by `POST /fdn.stage.v1/APP/STAGE/ahead`, without a body. For a gateway that does not know that, it is a call of
-//! a stage that cannot be: it refuses it without [`AHEAD`].
+//! `POST /fdn.stage.v1/APP/STAGE/ahead`, without a body, announces a call. A gateway that does not support announcements takes it for a call of
+//! an impossible stage and refuses it, without the header [`AHEAD`].
 
 use std::time::Duration;
 
@@ -17,9 +18,9 @@ use http_body_util::Full;
 
 use super::call::StageCall;
 
-/// What the path of every call begins with.
+/// The path prefix of stage calls.
 const PREFIX: &str = "/fdn.stage.v1/";
-/// What the names of the call's own fields begin with.
+/// The name prefix of the call's own header fields.
 const OWN: &str = "fdn-call-";
 
 const METHOD: HeaderName = HeaderName::from_static("fdn-call-method");
@@ -30,20 +31,20 @@ const CLIENT: HeaderName = HeaderName::from_static("fdn-call-client");
 const VERSION: HeaderName = HeaderName::from_static("fdn-call-version");
 /// The network's token, on connections without certificates.
 pub(super) const TOKEN: HeaderName = HeaderName::from_static("fdn-call-token");
-/// How the call ended: `answered`, or what is known of it.
+/// How the call ended: `answered`, or the kind of failure.
 pub(super) const OUTCOME: HeaderName = HeaderName::from_static("fdn-call-outcome");
-/// Why it was not answered.
+/// Why the call failed.
 pub(super) const REASON: HeaderName = HeaderName::from_static("fdn-call-reason");
 /// The function answered.
 pub(super) const ANSWERED: HeaderValue = HeaderValue::from_static("answered");
 
-/// What the path ends with that tells that a call will come.
+/// The path suffix of announcements.
 const AHEAD_PATH: &str = "/ahead";
-/// In how many milliseconds the call is expected.
+/// The time in ms until the announced call is expected.
 const WITHIN: HeaderName = HeaderName::from_static("fdn-call-within");
-/// What was done about a call that will come.
+/// The answer to an announcement.
 const AHEAD: HeaderName = HeaderName::from_static("fdn-call-ahead");
-/// How many milliseconds a start takes there.
+/// How long a start takes there, in ms.
 const COLD: HeaderName = HeaderName::from_static("fdn-call-cold");
 
 /// The word for a kind of failure.
@@ -56,7 +57,7 @@ pub(super) const fn word(kind: FailureKind) -> &'static str {
     }
 }
 
-/// The kind that a word means; one that is not known is taken for the least that is known.
+/// The kind of failure that a word means; an unknown word counts as [`FailureKind::Lost`], which claims the least.
 pub(super) fn kind(word: &str) -> FailureKind {
     match word {
         "not_started" => FailureKind::NotStarted,
@@ -66,7 +67,7 @@ pub(super) fn kind(word: &str) -> FailureKind {
     }
 }
 
-/// Text as a field's value: what cannot stand in one is replaced.
+/// Text as a header value, of at most 1,024 characters; characters that are not allowed become `?`.
 pub(super) fn field(text: &str) -> HeaderValue {
     let plain: String = text
         .chars()
@@ -76,10 +77,10 @@ pub(super) fn field(text: &str) -> HeaderValue {
     HeaderValue::from_str(&plain).unwrap_or(HeaderValue::from_static("?"))
 }
 
-/// The request that carries a call.
+/// Builds the request that carries a call.
 ///
 /// # Errors
-/// When it cannot be expressed.
+/// When the call has no valid URI.
 pub(super) fn request(call: &StageCall) -> Result<Request<Full<Bytes>>, Failure> {
     let refused = |_| Failure::new(FailureKind::Refused, "the call cannot be expressed");
     let uri: Uri = format!("http://{}{PREFIX}{}/{}", call.host, call.app, call.stage)
@@ -122,7 +123,7 @@ pub(super) fn request(call: &StageCall) -> Result<Request<Full<Bytes>>, Failure>
     Ok(request)
 }
 
-/// A call as it was received, without its body.
+/// A stage call as received, without its body.
 #[derive(Debug)]
 pub(super) struct Received {
     pub(super) app: AppName,
@@ -137,12 +138,12 @@ pub(super) struct Received {
     pub(super) attempt: String,
 }
 
-/// Whether a request carries a stage call.
+/// Whether a request is a stage call or an announcement.
 pub(super) fn is_one(uri: &Uri) -> bool {
     uri.path().starts_with(PREFIX)
 }
 
-/// Takes the call's own fields out of a request; nothing if it is none.
+/// Parses a stage call and removes the call's own fields from `headers`; `None` if it is not a stage call.
 pub(super) fn receive(method: &Method, uri: &Uri, headers: &mut HeaderMap) -> Option<Received> {
     let (app, stage) = uri.path().strip_prefix(PREFIX)?.split_once('/')?;
     if *method != Method::POST {
@@ -167,21 +168,21 @@ pub(super) fn receive(method: &Method, uri: &Uri, headers: &mut HeaderMap) -> Op
     Some(received)
 }
 
-/// A call that will come.
+/// The announcement of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Announced {
     pub(super) app: AppName,
     pub(super) host: HostName,
     pub(super) stage: StageName,
     pub(super) version: String,
-    /// In how long.
+    /// The time until the call is expected.
     pub(super) within: Millis,
 }
 
-/// The request that tells of one.
+/// Builds the request of an announcement.
 ///
 /// # Errors
-/// When it cannot be expressed.
+/// When it has no valid URI.
 pub(super) fn announcement(call: &Announced) -> Result<Request<Full<Bytes>>, Failure> {
     let refused = |_| Failure::new(FailureKind::Refused, "the call cannot be expressed");
     let Announced {
@@ -199,7 +200,7 @@ pub(super) fn announcement(call: &Announced) -> Result<Request<Full<Bytes>>, Fai
     Ok(request)
 }
 
-/// Whether a request tells of a call that will come.
+/// Whether a request is an announcement.
 pub(super) fn is_announcement(uri: &Uri) -> bool {
     announced_at(uri).is_some()
 }
@@ -209,7 +210,7 @@ fn announced_at(uri: &Uri) -> Option<(&str, &str)> {
     path.strip_suffix(AHEAD_PATH)?.split_once('/')
 }
 
-/// The call that a request tells of; nothing if it tells of none.
+/// Parses an announcement; `None` if it is not one.
 pub(super) fn announced(uri: &Uri, headers: &HeaderMap) -> Option<Announced> {
     let (app, stage) = announced_at(uri)?;
     let text = |name: &HeaderName| headers.get(name)?.to_str().ok();
@@ -222,7 +223,7 @@ pub(super) fn announced(uri: &Uri, headers: &HeaderMap) -> Option<Announced> {
     })
 }
 
-/// Says what was done about a call that will come.
+/// Adds the answer to an announcement to `headers`.
 pub(super) fn answer_ahead(answer: Answer, headers: &mut HeaderMap) {
     headers.insert(OUTCOME, ANSWERED);
     headers.insert(AHEAD, field(answer.word()));
@@ -231,7 +232,7 @@ pub(super) fn answer_ahead(answer: Answer, headers: &mut HeaderMap) {
     }
 }
 
-/// What a gateway has done about a call that will come; nothing if it does not know what that is.
+/// The answer to an announcement; `None` if the gateway does not support announcements.
 pub(super) fn ahead(headers: &HeaderMap) -> Option<Answer> {
     let text = |name: &HeaderName| headers.get(name)?.to_str().ok();
     Some(match text(&AHEAD)? {
@@ -243,7 +244,7 @@ pub(super) fn ahead(headers: &HeaderMap) -> Option<Answer> {
     })
 }
 
-/// A time in whole milliseconds, rather a little less.
+/// A time in whole milliseconds, rounded down.
 fn millis(time: Millis) -> HeaderValue {
     HeaderValue::from(time.get().max(0.0) as u64)
 }
@@ -252,7 +253,7 @@ fn time(text: &str) -> Option<Millis> {
     text.parse::<u32>().ok().map(|ms| Millis::new(ms.into()))
 }
 
-/// Takes the fields out that only gateways tell each other.
+/// Removes the header fields that only gateways may send each other.
 pub(super) fn strip(headers: &mut HeaderMap) {
     let own: Vec<HeaderName> = headers
         .keys()
@@ -332,7 +333,7 @@ mod tests {
         let told = Announced {
             app: "photo".parse().expect("app"),
             host: "photo.fn.test".parse().expect("host"),
-            // A name like the path's end.
+            // A stage whose name equals the path suffix.
             stage: "ahead".parse().expect("stage"),
             version: "image@v3".to_owned(),
             within: Millis::new(250.0),
@@ -340,7 +341,7 @@ mod tests {
         let sent = announcement(&told).expect("a request");
         assert!(is_announcement(sent.uri()) && is_one(sent.uri()));
         assert_eq!(announced(sent.uri(), sent.headers()), Some(told));
-        // For a gateway that does not know this it is no stage call, so that nothing runs.
+        // A gateway without support for announcements must see no stage call, so that nothing runs.
         let (mut parts, _) = sent.into_parts();
         let found = receive(&parts.method, &parts.uri, &mut parts.headers);
         assert!(found.is_none());

@@ -1,6 +1,6 @@
-//! A node goes on without its controller, and what runs well is left alone when that comes back.
+//! A node works without its controller, and what runs well is left alone when the controller comes back.
 //!
-//! The function counts its calls in its memory: an instance that was restarted begins at 1 again.
+//! The function counts its calls in memory: after a restart, an instance begins at 1 again.
 
 use fdn_core::Revision;
 use fdn_core::billing::Meter;
@@ -19,14 +19,14 @@ fn kept() -> Manifest {
     }
 }
 
-/// The next call finds the instance that answered the one before.
+/// Checks that the next call reaches the instance that answered the previous one.
 async fn counts_on(network: &Network, agent: &Agent, last: &mut u32, why: &str) {
     let text = network.text(agent, "counter").await;
     *last += 1;
     assert_eq!(text, last.to_string(), "{why}");
 }
 
-/// Waits until the agent was told two more snapshots.
+/// Waits until the agent has received two more snapshots.
 async fn two_snapshots(network: &Network) {
     let before = network.controller.snapshots();
     network.controller.end_feeds();
@@ -52,10 +52,10 @@ async fn on_reconnection_what_runs_well_is_never_restarted() {
     network.text(&agent, "counter").await;
     agent.stop().await;
 
-    // The node is started anew without a controller.
+    // The node restarts without a controller.
     network.controller.away(true);
     let agent = network.agent(settings).await;
-    // The first call is held until the function is loaded; the agent may have made a call of its own before it.
+    // The first call is held until the function is loaded; the agent may have made a warm call before it.
     let mut last = network
         .text(&agent, "counter")
         .await
@@ -69,12 +69,12 @@ async fn on_reconnection_what_runs_well_is_never_restarted() {
         Some(0.0)
     );
 
-    // The controller is back and says what it said before, again and again.
+    // The controller is back and repeats what it said before.
     network.controller.away(false);
     two_snapshots(&network).await;
     counts_on(&network, &agent, &mut last, "the controller is back").await;
 
-    // The feed tells what is old, and what is known, out of order and twice.
+    // The feed sends old and known state, out of order and twice.
     let known = network.controller.desired("counter").expect("deployed");
     let stale = AppDesired {
         revision: Revision(known.revision.get() - 1),
@@ -84,7 +84,7 @@ async fn on_reconnection_what_runs_well_is_never_restarted() {
     for desired in [&stale, &known, &stale, &known] {
         network.tell(desired.clone()).await;
     }
-    // Something that is new tells that all before it was taken in.
+    // New state follows, whose effect shows that everything before it was processed.
     let marker = network.desired(
         "marker",
         1,
@@ -98,7 +98,7 @@ async fn on_reconnection_what_runs_well_is_never_restarted() {
     network.until_text(&agent, "marker", "seen").await;
     counts_on(&network, &agent, &mut last, "stale orders are recognised").await;
 
-    // A newer revision of the same version: placement has changed, the instance has not.
+    // A newer revision of the same version: the placement has changed, the instance has not.
     let mut moved = network.desired("counter", 1, &component, kept(), true);
     if let Some(spec) = &mut moved.spec {
         spec.primary.insert("us-east".parse().expect("cluster"));
@@ -128,7 +128,7 @@ async fn calls_made_while_the_controller_was_away_are_billed_when_it_is_back() {
     network.controller.away(true);
     let counted = || network.controller.counted().get(Meter::Invocations);
     let before = counted();
-    // Through a restart, and without anybody to tell.
+    // Across a restart, without a controller to report to.
     let mut calls = 0;
     for _ in 0..2 {
         let agent = network.agent(network.settings("eu-west-1")).await;
@@ -143,7 +143,7 @@ async fn calls_made_while_the_controller_was_away_are_billed_when_it_is_back() {
     let agent = network.agent(network.settings("eu-west-1")).await;
     wait::until("the calls before to be counted", async || {
         let billed = counted();
-        // Beside these: the calls that waited for the app, and the agent's own warm calls.
+        // The billed calls also include those that waited for the app, and the agent's own warm calls.
         if billed >= before + calls {
             Ok(())
         } else {

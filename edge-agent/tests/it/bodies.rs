@@ -1,4 +1,4 @@
-//! Bodies in both directions: limits, streaming, answers without one.
+//! Bodies in both directions: limits, streaming, responses without one.
 
 use std::time::Duration;
 
@@ -128,7 +128,7 @@ async fn a_body_beyond_the_limit_is_refused_announced_or_not() {
         .body(Body::wrap_stream(stream::iter(pieces)))
         .send()
         .await;
-    // Either the clean refusal or, if the echo had begun to answer, a cut connection: never a whole answer.
+    // Either a proper refusal or, if the echo had already begun its answer, a cut connection: never a complete answer.
     match answer {
         Ok(answer) if answer.status() == 200 => assert!(answer.bytes().await.is_err()),
         Ok(answer) => assert_eq!(problem(answer).await.code, ErrorCode::BodyTooLarge),

@@ -1,4 +1,4 @@
-//! Bursts of calls from nothing, after every instance was killed, and over a slow link: every call ends 200.
+//! Bursts of calls from zero instances, after every instance was killed, and over a slow link: every call ends with 200.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::support::link::Far;
 
 const BURST: usize = 50;
 
-/// A manifest of a container.
+/// The manifest of a container.
 pub(crate) fn container() -> Manifest {
     Manifest {
         runtime: RuntimeKind::Docker,
@@ -43,7 +43,7 @@ pub(crate) fn runtime(engine: &Arc<FakeEngine>, node: &str) -> Arc<dyn Runtime> 
     )
 }
 
-/// Makes so many calls at once; how many ended 200, and what the others were.
+/// Makes this many calls at once; returns how many ended with 200, and what the others were.
 pub(crate) async fn burst(
     network: &Network,
     agent: &Agent,
@@ -53,7 +53,7 @@ pub(crate) async fn burst(
     burst_of(network, agent, (app, "/"), count).await
 }
 
-/// The same with a path of the app.
+/// The same for a path of the app.
 pub(crate) async fn burst_of(
     network: &Network,
     agent: &Agent,
@@ -79,7 +79,7 @@ pub(crate) async fn burst_of(
     )
 }
 
-/// The most of something, looked at again and again for as long as calls run.
+/// The maximum of `count`, polled while the calls run.
 pub(crate) async fn most_during<T>(
     calls: impl Future<Output = T>,
     mut count: impl AsyncFnMut() -> usize,
@@ -89,14 +89,14 @@ pub(crate) async fn most_during<T>(
     loop {
         tokio::select! {
             done = &mut calls => return (done, most),
-            // As often as whoever is asked answers.
+            // As often as the source answers.
             now = count() => most = most.max(now),
         }
     }
 }
 
-/// How many calls a function gets one after another while its instances go from none to twenty and back: at the height as often as it takes
-/// to see twenty, since a slow machine starts them later.
+/// The number of calls one after another that take a function's instances from none to twenty and back. The largest number is repeated until
+/// twenty were seen, since a slow machine starts instances later.
 pub(crate) async fn up_and_down(mut calls: impl AsyncFnMut(usize) -> usize) {
     let mut most = 0;
     for count in [10, 40, 250, 250, 250] {
@@ -175,7 +175,7 @@ async fn instances_are_killed_under_calls() {
     Box::pin(killed_under_calls(2, 2)).await;
 }
 
-/// So many bursts that the last kill still meets calls: each kill follows 26 answers.
+/// Enough bursts that even the last kill meets calls: each kill follows 26 answers.
 async fn killed_under_calls(kills: usize, bursts: usize) {
     let network = Network::start().await;
     let answered = tokio::sync::watch::Sender::new(0_usize);
@@ -200,7 +200,7 @@ async fn killed_under_calls(kills: usize, bursts: usize) {
         }
     };
     let kills = async {
-        // While calls are on their way, some are queued and some have just been answered. Each kill waits for answers, however long they take:
+        // At that moment some calls are on their way, some queued, and some just answered. Each kill waits for answers, however long they take:
         // instances that are killed before they ever answer are started less and less often.
         let mut heard = answered.subscribe();
         for kill in 1..=kills {
@@ -213,7 +213,7 @@ async fn killed_under_calls(kills: usize, bursts: usize) {
     agent.stop().await;
 }
 
-/// An agent, and the engine in which its components run.
+/// An agent, and the engine that runs its components.
 async fn with_engine(network: &Network, settings: Settings) -> (Agent, fdn_runtime::Engine) {
     let machine = Machine::new(&settings.runtime).expect("an engine");
     let engine = machine.engine.clone();
@@ -289,7 +289,7 @@ async fn a_burst_right_after_the_agent_was_killed_and_started_again() {
     Box::pin(killed_and_started_again(2)).await;
 }
 
-/// Kills the agent's process so often and starts it again, each time with a burst of callers who try until they are connected.
+/// Kills and restarts the agent's process this many times, each time with a burst of callers that retry until they are connected.
 async fn killed_and_started_again(times: usize) {
     let network = Network::start().await;
     let echo = components::echo();
@@ -306,13 +306,13 @@ async fn killed_and_started_again(times: usize) {
     for time in 1..=times {
         process.kill();
         process = agent.spawn();
-        // No connection of before is used again.
+        // No earlier connection is reused.
         let client = fdn_service::http_client::build(wait::PATIENCE).expect("a client");
         let calls = (0..BURST).map(|_| {
             wait::until("the agent to listen", async || {
                 match agent.post(&client, "echo").body("again").send().await {
                     Err(error) if error.is_connect() => Err(error),
-                    // Whatever comes of a call that reached it counts.
+                    // Any outcome of a call that reached the agent counts.
                     answer => Ok(answer),
                 }
             })

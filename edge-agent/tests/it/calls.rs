@@ -48,7 +48,7 @@ async fn the_host_decides() {
     agent.stop().await;
 }
 
-/// What comes back for these bytes, until the server closes.
+/// The response to these bytes, until the server closes.
 fn raw(agent: &fdn_edge_agent::Agent, request: &str) -> String {
     let mut stream = TcpStream::connect(agent.gateway_address()).expect("connect");
     stream
@@ -68,7 +68,7 @@ async fn requests_as_they_stand_on_the_wire() {
         .deploy("path", 1, &components::path(), Manifest::default())
         .await;
     network.until_text(&agent, "path", "/").await;
-    // The target's host counts more than the header (RFC 9112, section 3.2.2).
+    // The host in the target takes precedence over the header (RFC 9112, section 3.2.2).
     let answer = raw(
         &agent,
         "GET http://path.fn.test/a?b=c HTTP/1.1\r\nHost: other.fn.test\r\nConnection: close\r\n\r\n",
@@ -179,7 +179,7 @@ async fn who_asks_is_told_the_revision_and_calls_off_the_plan_are_counted() {
     };
     assert_eq!(counted("leaving").await, 0.0);
 
-    // Plans leave the cluster, and later no cluster with the app loaded is this one.
+    // The plans move away from this cluster, and later the app is loaded ahead in other clusters only.
     let cluster = |name: &str| -> ClusterId { name.parse().expect("cluster") };
     let (here, there) = (cluster("eu-west"), cluster("us-east"));
     let mut desired = network.controller.desired("hello").expect("deployed");
@@ -298,7 +298,7 @@ async fn calls_hold_their_memory_and_wait_while_the_node_has_no_more() {
         .deploy("kept", 1, &components::counter(), sixty(100))
         .await;
     network.until_text(&agent, "slow", "awake").await;
-    // An idle sandbox is kept, and holds its memory until somebody else needs it.
+    // An idle sandbox is kept, and holds its memory until it is needed elsewhere.
     network.text(&agent, "kept").await;
     let free = network
         .until_status(|status| status.free.memory_mib.get() == 40)

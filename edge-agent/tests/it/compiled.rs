@@ -1,4 +1,4 @@
-//! Machine code from the controller: taken where an authority of the network has signed it, and the component compiled here in every other case.
+//! Machine code from the controller: used if an authority of the network has signed it; otherwise the component is compiled here.
 
 use fdn_core::compiled::{CompiledHead, EngineKey};
 use fdn_core::fleet::FleetDesired;
@@ -15,7 +15,7 @@ use crate::support::Network;
 const APP: &str = "hello";
 const YEAR_MS: u64 = 365 * 24 * 3_600_000;
 
-/// A component, its machine code, and who signs in this network.
+/// A component, its machine code, and the network's signer.
 struct Case {
     network: Network,
     agent: Agent,
@@ -43,7 +43,7 @@ impl Case {
         let known = network.folder.path().join("eu-west-1/state/fleet.json");
         wait::until("the agent to know the authority", async || {
             let text = std::fs::read_to_string(&known).map_err(|error| error.to_string())?;
-            // The certificate in JSON: its line breaks are written otherwise.
+            // In the JSON form of the certificate, line breaks are escaped.
             let first = authority.certificate().lines().nth(1).expect("a line");
             if text.contains(first) {
                 Ok(())
@@ -91,7 +91,7 @@ impl Case {
         }
     }
 
-    /// The controller answers with this head and this code.
+    /// Has the controller answer with this head and this code.
     fn offer(&self, head: &CompiledHead, code: &[u8]) {
         let mut bytes = serde_json::to_vec(head).expect("encoded");
         bytes.push(b'\n');
@@ -101,7 +101,7 @@ impl Case {
             .offer_compiled(&self.component, self.engine.as_str(), bytes);
     }
 
-    /// Deploys, calls, and says what became of the machine code that was offered, and how often the node compiled.
+    /// Deploys and calls; returns what became of the offered machine code, and how often the node compiled.
     async fn deployed(self, what: &str, result: &str) -> (f64, f64) {
         let revision = self
             .network
@@ -212,7 +212,7 @@ async fn of_the_next_version_only_what_is_new_is_compiled_here() {
     assert!(first >= all, "{first}");
     deploy(2, "v2").await;
     let (hits, misses) = (functions("hit").await, functions("miss").await - first);
-    // A few are looked for under another key, by the chance of what a thread compiled before them (ADR 0027).
+    // A few have another key, depending on what a thread compiled before them (ADR 0027).
     assert!(hits >= all && misses < all / 5.0, "{hits} and {misses}");
     let bytes = network
         .metric(&agent, "fdn_agent_compile_cache_bytes")

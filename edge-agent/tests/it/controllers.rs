@@ -1,4 +1,4 @@
-//! What only controllers may ask of a node: they are answered, and everybody else is refused, counted and named.
+//! Requests that only controllers may make of a node: they are answered, and all others are refused, counted and named.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use rustls::sign::CertifiedKey;
 use crate::support::killable::Killable;
 use crate::support::{FakeController, Network, asker};
 
-/// What controllers ask.
+/// The requests of controllers.
 const TARGETS: [&str; 2] = ["/logs/hello?tail=1", "/calls/hello?limit=1"];
 const DAY: i64 = 86_400_000;
 
-/// A network with one node, which serves an app.
+/// A network with one node that serves an app.
 async fn one() -> (Network, Agent) {
     let network = Network::start().await;
     let agent = Box::pin(network.agent(network.settings("eu-west-1"))).await;
@@ -38,7 +38,7 @@ fn machine(text: &str) -> Bearer {
     Bearer::Machine(text.parse().expect("a machine"))
 }
 
-/// What somebody of this network shows, for `days` from now.
+/// Credentials of a member of this network, valid for `days` from now.
 fn shown(of: &FakeController, bearer: Bearer, days: i64) -> Credentials {
     let end = fdn_service::now().get().saturating_add_signed(days * DAY);
     of.credentials(bearer, Timestamp(end))
@@ -48,7 +48,7 @@ fn controller() -> Bearer {
     Bearer::Controller("fdn://controller/other".parse().expect("a controller"))
 }
 
-/// How often something was refused or answered.
+/// How often requests of this kind had this outcome.
 async fn counted(network: &Network, agent: &Agent, about: &str, outcome: &str) -> f64 {
     let line = format!(
         "fdn_agent_controller_requests_total{{about=\"{about}\",node=\"eu-west-1\",outcome=\"{outcome}\"}}"
@@ -56,7 +56,7 @@ async fn counted(network: &Network, agent: &Agent, about: &str, outcome: &str) -
     network.metric(agent, &line).await.unwrap_or_default()
 }
 
-/// Connections that were refused.
+/// The number of refused connections.
 async fn strangers(network: &Network, agent: &Agent) -> f64 {
     let line = "fdn_agent_stage_calls_served_total{node=\"eu-west-1\",outcome=\"forbidden\"}";
     network.metric(agent, line).await.unwrap_or_default()
@@ -84,7 +84,7 @@ async fn any_controller_of_the_network_is_answered() {
     }
     assert_eq!(counted(&network, &agent, "call", "answered").await, 1.0);
 
-    // The listener for operators tells no more than health and metrics.
+    // The listener for operators serves health and metrics only.
     for target in TARGETS {
         let url = format!("http://{}{target}", agent.admin_address());
         let answer = network.client.get(url).send().await;
@@ -109,7 +109,7 @@ async fn a_node_is_no_controller() {
             .header("x-fdn-job", format!("job_{};1", "0".repeat(32)));
         let call = call.send().await.expect("an answer");
         assert_eq!(call.status(), StatusCode::FORBIDDEN);
-        // Nor does this node take stage calls.
+        // Nor does this node accept stage calls.
         let stage = network.asked_at(&agent, "/fdn.stage.v1/hello/a");
         let stage = node.post(stage).send().await.expect("an answer");
         assert_eq!(stage.status(), StatusCode::FORBIDDEN);
@@ -121,7 +121,7 @@ async fn a_node_is_no_controller() {
     agent.stop().await;
 }
 
-/// Shows nothing.
+/// Presents no certificate.
 #[derive(Debug)]
 struct Nothing;
 
@@ -135,7 +135,7 @@ impl ResolvesClientCert for Nothing {
     }
 }
 
-/// A client that shows no certificate.
+/// A client without a certificate.
 fn nobody(credentials: &Credentials) -> Client {
     let tls = credentials.client_of_nodes(Arc::new(|_| false));
     let mut tls = tls.expect("certificates");
@@ -221,7 +221,7 @@ async fn two_agents_at_one_port_for_controllers_are_told_what_to_change() {
     let first = Box::pin(network.agent(network.settings("eu-west-2"))).await;
     let port = first.controller_port().expect("it listens");
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    // Everywhere, as where nothing is set, is there as well.
+    // Listening on all addresses, as by default, includes this one.
     for listen in [address, SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))] {
         let second = Killable::with(&network, |settings| settings.workflows.listen = listen);
         let mut process = second.spawn();

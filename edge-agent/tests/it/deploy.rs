@@ -1,4 +1,4 @@
-//! From desired state to a served call, and from one version to the next.
+//! From desired state to an answered call, and from one version to the next.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ async fn a_deployed_app_is_fetched_compiled_once_and_called() {
     agent.stop().await;
 }
 
-/// What a function waits for keeps no calls from it: the call that warms it up is ended.
+/// The warm call is ended early, so that a function that waits for something delays no calls.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_app_whose_calls_take_minutes_is_soon_ready() {
     let network = Network::start().await;
@@ -310,7 +310,7 @@ async fn older_revisions_are_ignored_and_gone_apps_stay_gone() {
     network.deploy("hello", 2, &new, Manifest::default()).await;
     network.until_text(&agent, "hello", "new").await;
     network.tell(late.clone()).await;
-    // Messages are taken in order: once the second app answers, the late message has been dealt with.
+    // Messages are handled in order: once the second app answers, the late message was handled.
     network.deploy("marker", 1, &new, Manifest::default()).await;
     network.until_text(&agent, "marker", "new").await;
     assert_eq!(network.text(&agent, "hello").await, "new");
@@ -409,7 +409,7 @@ async fn variables_and_secrets_reach_the_function() {
     agent.stop().await;
 }
 
-/// Whether a file below `folder` holds this text.
+/// Whether a file below `folder` contains this text.
 fn lies_on_disk(folder: &Path, text: &str) -> bool {
     let entries = std::fs::read_dir(folder).expect("a folder");
     entries.into_iter().any(|entry| {
@@ -417,7 +417,7 @@ fn lies_on_disk(folder: &Path, text: &str) -> bool {
         if path.is_dir() {
             return lies_on_disk(&path, text);
         }
-        // What is replaced meanwhile is found under its own name.
+        // A file that is replaced meanwhile is found under its own name.
         let bytes = std::fs::read(&path).unwrap_or_default();
         bytes.windows(text.len()).any(|at| at == text.as_bytes())
     })
@@ -464,7 +464,7 @@ async fn sealed_secrets_leave_the_disk_with_their_app() {
     assert_eq!(lie(), [true; 3]);
     network.delete("leaves").await;
     until([false, true, true]).await;
-    // One that leaves while the node is away: it is missing in the snapshot that comes then.
+    // An app that is deleted while the node is away is missing in the next snapshot.
     agent.stop().await;
     assert_eq!(lie(), [false, true, true]);
     network.delete("goes-unseen").await;
@@ -492,7 +492,7 @@ async fn the_cache_keeps_its_bound_and_never_gives_up_what_is_deployed() {
         .await
         .expect("a size");
     agent.stop().await;
-    // Room for one and a half: the component of the first may go, its compiled file may not.
+    // Room for one and a half apps: the first one's component may be evicted, its compiled file may not.
     settings.cache.size = ByteSize::from_bytes((one * 1.5) as u64);
     settings.cache.artifact_limit = settings.cache.size;
     let agent = network.agent(settings).await;

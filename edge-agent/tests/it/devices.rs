@@ -17,14 +17,14 @@ use crate::support::peers::{address, is_whole, settings, until_status};
 
 const GIB: u64 = 1 << 10;
 
-/// Gives a node so many simulated devices of 24 GiB.
+/// Gives a node this many simulated devices of 24 GiB.
 fn with_devices(settings: &mut Settings, count: u32) {
     settings.devices.simulated.count = count;
     settings.devices.simulated.memory = ByteSize::from_mib(24 * GIB);
     settings.devices.simulated.model = "NVIDIA L4".to_owned();
 }
 
-/// A container that needs so much memory of one device.
+/// A container that needs this much memory of one device.
 fn with_gpu(gib: u64) -> Manifest {
     Manifest {
         gpu: Some(GpuRequest::of_memory(ByteSize::from_mib(gib * GIB))),
@@ -32,7 +32,7 @@ fn with_gpu(gib: u64) -> Manifest {
     }
 }
 
-/// Answers with the devices and the memory that it was given.
+/// Answers with its devices and memory.
 fn says_its_devices() -> FakeProgram {
     FakeProgram::new(|context, _| async move {
         let environment = context.environment();
@@ -42,7 +42,7 @@ fn says_its_devices() -> FakeProgram {
     })
 }
 
-/// The apps whose slices are on each device.
+/// The apps that hold slices, by device.
 fn holders(status: &NodeStatus) -> Vec<Vec<String>> {
     let of_device = |device: &fdn_core::device::DeviceStatus| {
         let apps = device.slices.iter().map(|slice| slice.app.to_string());
@@ -51,12 +51,12 @@ fn holders(status: &NodeStatus) -> Vec<Vec<String>> {
     status.devices.iter().map(of_device).collect()
 }
 
-/// A cluster of two nodes, of which the second has a device.
+/// A cluster of two nodes, the second with a device.
 async fn two_nodes(network: &Network, engine: &Arc<FakeEngine>) -> [Agent; 2] {
     two_nodes_with(network, engine, |_| {}).await
 }
 
-/// The same, with other settings of the second.
+/// The same, with changed settings of the second.
 async fn two_nodes_with(
     network: &Network,
     engine: &Arc<FakeEngine>,
@@ -177,7 +177,7 @@ async fn a_function_that_needs_a_device_runs_on_the_node_that_has_one() {
     second.stop().await;
 }
 
-/// Whoever deploys is told what is lacking, no call waits for what nobody can give, and a node that joins with a device changes both.
+/// The deploying user is told what is missing, no call waits for a device that no node has, and a node that joins with one changes both.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_function_whose_device_no_node_has_is_refused_until_one_joins_that_has_it() {
     let network = Network::start().await;
@@ -212,7 +212,7 @@ async fn a_function_whose_device_no_node_has_is_refused_until_one_joins_that_has
     second.stop().await;
 }
 
-/// Two functions that each need the whole device, called in turns: neither is kept waiting by the other one's idle instance.
+/// Two functions that each need the whole device, called alternately: neither waits for the other one's idle instance.
 async fn each_gives_way_to_the_other(network: &Network, engine: &FakeEngine, agent: &Agent) {
     for turn in 0..3 {
         for app in ["one", "two"] {
@@ -220,7 +220,7 @@ async fn each_gives_way_to_the_other(network: &Network, engine: &FakeEngine, age
             assert_eq!(answer, "SIM-0 16384", "{app}, turn {turn}");
         }
     }
-    // One that is started because more calls may come can take a turn of its own.
+    // An instance that is started in expectation of more calls may add a turn of its own.
     assert!(engine.starts() >= 6, "{}", engine.starts());
     let alive = engine.alive();
     assert_eq!(alive.len(), 1, "{alive:?}");
@@ -256,7 +256,7 @@ async fn an_idle_instance_gives_way_where_its_slices_are_needed_also_on_another_
         crate::peers::deployed(&network, app, with_gpu(16), 2).await;
     }
     each_gives_way_to_the_other(&network, &engine, &first).await;
-    // The first node's instance of `two` is idle there; what calls at the second need is not kept by it for as long as it may be.
+    // The first node's instance of `two` is idle there; the call at the second node need not wait until it expires.
     assert_eq!(network.text(&second, "one").await, "SIM-0 16384");
     first.stop().await;
     second.stop().await;
@@ -286,10 +286,10 @@ async fn the_cluster_gives_away_no_memory_of_a_device_that_has_failed() {
             status.used.gpu_memory_mib == MebiBytes(gib * GIB)
         }
     };
-    // Of the device that nobody holds, all of its memory.
+    // All memory of the device that nobody uses is withheld.
     std::fs::write(&faults, format!("{other}\n")).expect("written");
     until_status(&second, gpu(16 + 24)).await;
-    // Of the other one too; its instance ends, and then nothing but what failed is held.
+    // Then that of the other one too; its instance ends, and only the failed memory stays held.
     std::fs::write(&faults, format!("{other}\n{holder}\n")).expect("written");
     network
         .until_status(|status| {
@@ -301,7 +301,7 @@ async fn the_cluster_gives_away_no_memory_of_a_device_that_has_failed() {
         })
         .await;
     until_status(&second, gpu(48)).await;
-    // Mended, it serves again.
+    // Once repaired, it serves again.
     std::fs::write(&faults, format!("{other}\n")).expect("written");
     until_status(&second, |status| {
         status.used.gpu_memory_mib < MebiBytes(48 * GIB)

@@ -1,5 +1,5 @@
-//! The bursts with containers of a real Docker engine: from nothing, after `kill -9` of every one, over a slow link, while their number
-//! goes up and down, and while idle ones are paused. Every call ends 200.
+//! The bursts with containers of a real Docker engine: from zero, after `kill -9` of every container, over a slow link, while their number goes
+//! up and down, and while idle ones are paused. Every call ends with 200.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::bursts::{burst, deployed};
 use crate::support::Network;
 use crate::support::link::Far;
 
-/// A manifest of the probe: twenty of it fit two cores.
+/// The manifest of the probe, of which twenty fit two cores.
 fn probe() -> Manifest {
     Manifest {
         runtime: RuntimeKind::Docker,
@@ -37,7 +37,7 @@ fn archive(note: &str) -> Vec<u8> {
     std::fs::read(path).expect("the archive was written")
 }
 
-/// The engine, seen past the agent.
+/// The engine, accessed without the agent.
 struct Engine {
     socket: PathBuf,
     client: Docker,
@@ -64,7 +64,7 @@ impl Engine {
         settings
     }
 
-    /// The containers of a node that run.
+    /// The running containers of a node.
     async fn running(&self, node: &str) -> Vec<String> {
         let label = format!("net.fdn.node={node}");
         let filters = HashMap::from([("label".to_owned(), vec![label])]);
@@ -74,7 +74,7 @@ impl Engine {
         listed.into_iter().filter_map(|found| found.id).collect()
     }
 
-    /// Kills every container of a node with SIGKILL; how many there were.
+    /// Kills every container of a node with SIGKILL; returns how many there were.
     async fn kill_all(&self, node: &str) -> usize {
         let running = self.running(node).await;
         let kills = running.iter().map(|id| {
@@ -149,7 +149,7 @@ async fn bursts_of(size: usize) {
     engine.kill_all("far-1").await;
 }
 
-/// How often something was done with pauses on this node.
+/// How often pauses on this node had this result.
 async fn pauses(network: &Network, agent: &Agent, result: &str) -> f64 {
     let line = format!(r#"fdn_agent_instance_pauses_total{{node="paused-1",result="{result}"}}"#);
     network.metric(agent, &line).await.unwrap_or(0.0)
@@ -198,7 +198,7 @@ async fn paused_and_woken(times: usize) {
     engine.kill_all("paused-1").await;
 }
 
-/// Unless its operator says that every function is trusted.
+/// An agent does not start if functions' containers could reach its node, unless its operator declares every function trusted.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_does_not_start_where_containers_would_reach_its_node() {
     let network = Network::start().await;

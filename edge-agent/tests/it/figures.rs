@@ -1,4 +1,4 @@
-//! What nodes tell for the console: what callers saw, and how runs of workflows went.
+//! The figures that nodes report for the console: what callers saw, and how runs of workflows went.
 
 use fdn_core::figures::Tally;
 use fdn_core::manifest::Manifest;
@@ -45,7 +45,7 @@ async fn callers_are_counted_with_the_time_their_calls_took() {
     agent.stop().await;
 }
 
-/// The runs of an app that are told, until one has ended.
+/// Waits for the report of a run of this app that has ended.
 async fn ended(network: &Network, app: &str) -> RunInfo {
     let run = |message| {
         let Message::RunReport(report) = message else {

@@ -1,4 +1,4 @@
-//! What operators say of a node: it comes by message and by snapshot, counts at once, and is kept.
+//! Operators' decisions about a node: they arrive by message and by snapshot, take effect at once, and are kept.
 
 use std::collections::BTreeSet;
 
@@ -68,7 +68,7 @@ async fn a_cordoned_node_says_so_serves_on_and_remembers() {
         "hi",
         "who still comes is served"
     );
-    // An older one changes nothing; the app told after it shows that it was read.
+    // An older decision changes nothing; the app sent after it shows that it was handled.
     tell(&network, cordoned(Revision(newer.get() - 1), &[])).await;
     network
         .deploy("other", 1, &components::hello("x"), Manifest::default())
@@ -76,12 +76,12 @@ async fn a_cordoned_node_says_so_serves_on_and_remembers() {
     ready(&network, &agent, 503).await;
     agent.stop().await;
 
-    // Alone, it still knows.
+    // Without a controller, the node still knows.
     network.controller.away(true);
     let agent = network.agent(network.settings("n-1")).await;
     network.until_text(&agent, "hello", "hi").await;
     ready(&network, &agent, 503).await;
-    // What was said meanwhile comes with the snapshot.
+    // Decisions made meanwhile arrive with the snapshot.
     let meanwhile = cordoned(network.next_revision(), &["n-2"]);
     network.controller.set_fleet(meanwhile);
     network.controller.away(false);
@@ -110,7 +110,7 @@ async fn what_could_not_be_kept_is_asked_for_again() {
         .deploy("hello", 1, &components::hello("hi"), Manifest::default())
         .await;
     network.until_text(&agent, "hello", "hi").await;
-    // Its file cannot be written just then.
+    // The file cannot be written at this moment.
     let blocked = settings.data.join("state/fleet.json.new");
     std::fs::create_dir(&blocked).expect("a folder");
     let fleet = cordoned(network.next_revision(), &["n-1"]);

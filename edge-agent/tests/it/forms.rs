@@ -1,4 +1,4 @@
-//! Forms of a function on a node: which one it serves, how it changes from one to the other, and who is told.
+//! Forms of a function on a node: which one it serves, how it changes between them, and what it reports.
 
 use fdn_core::form::{FormManifest, FormSpec};
 use fdn_core::manifest::{Manifest, RuntimeKind};
@@ -25,7 +25,7 @@ fn form(name: &str, runtime: RuntimeKind, artifact: &[u8]) -> FormSpec {
     }
 }
 
-/// Has the cluster serve a form.
+/// Chooses the form for the cluster.
 fn choose(desired: &mut AppDesired, form: &str) {
     let spec = desired.spec.as_mut().expect("it exists");
     let stage = spec.workflow.entry().name.clone();
@@ -33,7 +33,7 @@ fn choose(desired: &mut AppDesired, form: &str) {
     spec.forms = [("eu-west".parse().expect("cluster"), stages)].into();
 }
 
-/// What the node tells of the app once it serves a form.
+/// Waits for the node's report that it serves a form.
 async fn served(network: &Network, form: &str) -> AppObserved {
     let of = |app: &AppObserved| {
         app.app.as_str() == "hello"
@@ -59,7 +59,7 @@ async fn a_node_serves_the_form_of_its_cluster_and_changes_without_a_gap() {
     let spec = desired.spec.as_mut().expect("it exists");
     spec.functions[0].forms = vec![form("other", RuntimeKind::Wasm, &second)];
     network.demand(desired.clone()).await;
-    // Nothing was chosen: the first one that runs here.
+    // Without a choice, the first form that runs here is served.
     network.until_text(&agent, "hello", "first").await;
     served(&network, "main").await;
     desired.revision = network.next_revision();
@@ -74,7 +74,7 @@ async fn a_node_serves_the_form_of_its_cluster_and_changes_without_a_gap() {
         }
     }
     served(&network, "other").await;
-    // Records are written beside the answers.
+    // Records are written asynchronously.
     wait::until("the newest call's record", async || {
         let calls = network.ask(&agent, "/calls/hello?limit=1").send().await;
         let calls: CallList = calls.expect("an answer").json().await.expect("calls");
@@ -88,7 +88,7 @@ async fn a_node_serves_the_form_of_its_cluster_and_changes_without_a_gap() {
         }
     })
     .await;
-    // A form that the version does not have is no choice.
+    // A form that the version does not have cannot be chosen.
     desired.revision = network.next_revision();
     choose(&mut desired, "gone");
     network.demand(desired).await;
@@ -119,7 +119,7 @@ async fn a_node_without_containers_serves_the_component() {
     agent.stop().await;
 }
 
-/// The engine of a cluster may be away when a node is told of a form, or started: what stands in then gives way once it is there.
+/// The cluster's engine may be away when a node receives a form or starts: the substitute gives way once the engine is there.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_stands_in_for_the_chosen_form_gives_way_to_it() {
     let network = Network::start().await;
@@ -141,7 +141,7 @@ async fn what_stands_in_for_the_chosen_form_gives_way_to_it() {
     network.demand(desired).await;
     network.until_text(&first, "hello", "component").await;
     served(&network, "main").await;
-    // Nobody tells anything anew.
+    // No new state is sent.
     let host = settings(&network, "n-3", 4, seed);
     let host = Member::start(&network, host, "met", &Meeting::of(0)).await;
     network.until_text(&first, "hello", "met").await;

@@ -1,5 +1,5 @@
-//! Calls that the node they come to cannot serve: answered by another node of its cluster, then by another cluster, at most once where once it
-//! must be, and refused as before where nobody can.
+//! Calls that the receiving node cannot serve: answered by another node of its cluster, then by another cluster, at most once if they are not
+//! idempotent, and refused as before if no node can.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,14 +22,14 @@ use tokio_util::sync::CancellationToken;
 use crate::bursts::{container, engine, runtime};
 use crate::support::{Network, problem, workflows};
 
-/// Settings of a node of `cluster` that hands calls on by its certificate.
+/// Settings of a node of `cluster` that forwards calls with its certificate.
 fn settings(network: &Network, node: &str, cluster: &str) -> Settings {
     let mut settings = workflows::settings(network, node, cluster);
     settings.workflows.plaintext = false;
     settings
 }
 
-/// Says which node answers, and hands the body back.
+/// Answers with the node's name and the request's body.
 fn program(node: &'static str) -> FakeProgram {
     FakeProgram::new(move |_, request| async move {
         let mut response = http::Response::new(request.into_body());
@@ -39,7 +39,7 @@ fn program(node: &'static str) -> FakeProgram {
     })
 }
 
-/// A node without containers in eu-west, one with them beside it, and one in us-east.
+/// In eu-west a node without containers and one with them, and one in us-east.
 struct Three {
     network: Network,
     none: Agent,
@@ -53,7 +53,7 @@ impl Three {
         let mut first = settings(&network, "n-1", "eu-west");
         first.forward.body = ByteSize::from_bytes(1 << 16);
         first.forward.calls = 1;
-        // Who was not ready when it was asked first may be asked again at once.
+        // A node that was not ready at first may be tried again at once.
         first.forward.avoid = DurationMs::from_millis(1);
         let none = network.agent(first).await;
         let near = network
@@ -81,7 +81,7 @@ impl Three {
         three
     }
 
-    /// Tells where the clusters take calls.
+    /// Announces the clusters' addresses for calls.
     async fn tell(&self, eu: &[SocketAddr], us: &[SocketAddr]) {
         let cluster = |name: &str| -> ClusterId { name.parse().expect("cluster") };
         let calls =
@@ -121,7 +121,7 @@ impl Three {
         self.network.metric(&self.none, &line).await
     }
 
-    /// What the node beside keeps of a call.
+    /// The records of a call on the other node of the cluster.
     async fn recorded(&self, app: &str, request: &str) -> CallList {
         let target = format!("/calls/{app}?limit=10&request={request}");
         let asking = self.network.ask(&self.near, &target);
@@ -174,7 +174,7 @@ async fn who_cannot_serve_hands_on_to_its_cluster_and_then_to_the_next() {
     assert_eq!(three.sent("node", "answered").await, Some(1.0));
     let served = "fdn_agent_forwarded_calls_served_total{node=\"n-2\",outcome=\"answered\"}";
     assert_eq!(network.metric(&three.near, served).await, Some(1.0));
-    // It is counted once: where it was served.
+    // The call is counted once: where it was served.
     let calls = |status: &NodeStatus| status.apps.iter().map(|a| a.invocations).sum::<u64>();
     let counted = network
         .until_status(|s| s.node.as_str() == "n-2" && calls(s) == 1)
@@ -185,7 +185,7 @@ async fn who_cannot_serve_hands_on_to_its_cluster_and_then_to_the_next() {
     assert_eq!(own.runtimes, Some([NodeRuntime::Wasm].into()));
     let all = [NodeRuntime::Wasm, NodeRuntime::Docker].into();
     assert_eq!(counted.runtimes, Some(all));
-    // A head has no body, and more than is kept for others waits for nobody.
+    // A response to HEAD has no body, and a body larger than the buffer is not forwarded but refused at once.
     let url = format!("http://{}/", three.none.gateway_address());
     let head = network.client.head(url).header("host", "shop.fn.test");
     let head = head.send().await.expect("an answer");
@@ -202,7 +202,7 @@ async fn who_cannot_serve_hands_on_to_its_cluster_and_then_to_the_next() {
     let large = large.send().await.expect("an answer");
     assert_eq!(problem(large).await.code, ErrorCode::NotReady);
 
-    // Without that node, the next cluster of the plan.
+    // Without that node, the next cluster of the plan is used.
     let far = three.far.stage_address().expect("an address");
     let own = three.none.stage_address().expect("an address");
     three.tell(&[own], &[far]).await;
@@ -254,7 +254,7 @@ async fn where_nobody_can_serve_the_call_is_refused_and_goes_in_no_circle() {
         }
     })
     .await;
-    // It was asked once, did not ask back, and is left alone for a while.
+    // It was asked once, did not forward back, and is not tried again for a while.
     assert_eq!(network.metric(&other, &asked("n-2", "cluster")).await, None);
     let answer = network
         .get(&one, "shop", "/")
@@ -267,7 +267,7 @@ async fn where_nobody_can_serve_the_call_is_refused_and_goes_in_no_circle() {
     other.stop().await;
 }
 
-/// Passes connections on until it is cut.
+/// Relays connections until it is cut.
 async fn relay(to: SocketAddr, cut: CancellationToken) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -316,7 +316,7 @@ async fn a_call_that_may_have_run_goes_to_another_only_where_that_is_safe() {
         let call = three.network.client.request(method.clone(), url);
         let call = tokio::spawn(call.header("host", "shop.fn.test").send());
         begun.notified().await;
-        // As many as may be are under way: nobody is asked for one more.
+        // The maximum of forwarded calls is reached: no other node is tried for one more.
         let more = three.network.get(&three.none, "shop", "/").send().await;
         let more = problem(more.expect("an answer")).await;
         assert_eq!(more.code, ErrorCode::NotReady);

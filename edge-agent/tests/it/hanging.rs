@@ -1,4 +1,4 @@
-//! An app whose calls hang at something slow: it holds what one app may hold of a node's places, and the calls of others go on as before.
+//! An app whose calls hang at a slow server: it holds only an app's share of a node's places, and other apps' calls go on as before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ use crate::support::{Network, host, problem};
 /// Longer than any of these tests: nothing that hangs ends by itself.
 const LONG: DurationMs = DurationMs::from_secs(600);
 
-/// A server that takes requests and answers none before it is let go.
+/// A server that accepts requests and answers none until it is released.
 struct Slow {
     authority: String,
     go: watch::Sender<bool>,
@@ -44,7 +44,7 @@ impl Slow {
                     while !request.ends_with(b"\r\n\r\n") {
                         match stream.read_buf(&mut request).await {
                             Ok(read) if read > 0 => {}
-                            // It was only looked whether somebody is there.
+                            // The connection was only a probe.
                             _ => return,
                         }
                     }
@@ -53,7 +53,7 @@ impl Slow {
                     open.fetch_sub(1, Ordering::SeqCst);
                     if went {
                         let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nslow";
-                        // Whoever asked may have left.
+                        // The client may be gone.
                         drop(stream.write_all(answer).await);
                     }
                 });
@@ -67,7 +67,7 @@ impl Slow {
         }
     }
 
-    /// A component that asks this server.
+    /// A component that calls this server.
     fn asked(&self) -> (Vec<u8>, Manifest) {
         let manifest = Manifest {
             allowed_hosts: [self.authority.parse().expect("a host")].into(),
@@ -77,7 +77,7 @@ impl Slow {
     }
 }
 
-/// A node with so many places, of which one app may take three quarters and one tenant nine tenths, and functions reach this machine.
+/// A node with this many places, of which one app may take three quarters and one tenant nine tenths; functions can reach this machine.
 fn settings(network: &Network, slots: u32) -> Settings {
     let mut settings = network.settings("n-1");
     settings.admission.slots = slots;
@@ -87,7 +87,7 @@ fn settings(network: &Network, slots: u32) -> Settings {
     settings
 }
 
-/// Deploys an app of others, and waits until it answers.
+/// Deploys another app, and waits until it answers.
 async fn deploy(
     network: &Network,
     agent: &Agent,
@@ -111,20 +111,20 @@ fn hello() -> (Vec<u8>, Manifest) {
     (components::hello("hi"), Manifest::default())
 }
 
-/// Sleeps as long as its path says, and so not when the node tries it.
+/// Sleeps as long as its path says, which is no time for the node's warm call.
 fn sleeping() -> (Vec<u8>, Manifest) {
     (components::waiting(), Manifest::default())
 }
 
-/// Calls of the app `hangs`: those that hold their places, and those that wait for these.
+/// The calls of the app `hangs`: those that hold its places, and those that wait for these.
 struct Hanging(JoinSet<reqwest::Response>);
 
 impl Hanging {
-    /// Calls it until it holds `share` places, has three calls waiting for them, and is refused more.
+    /// Makes calls until the app holds `share` places, has three calls waiting for them, and further ones are refused.
     async fn start(network: &Network, agent: &Agent, share: usize) -> Self {
         let client = http_client::build(LONG.as_duration()).expect("a client");
         let mut calls = JoinSet::new();
-        // Three of the four calls that may wait, as of the places.
+        // Three of the four calls that may wait, the same share as of the places.
         for _ in 0..share + 3 + 5 {
             let call = patient(&client, agent).send();
             calls.spawn(async move { call.await.expect("an answer") });
@@ -151,12 +151,12 @@ impl Hanging {
         .await;
     }
 
-    /// Whether all of them are still waiting for what they asked.
+    /// Whether all calls are still waiting for the slow server.
     fn all_hang(&mut self) -> bool {
         self.0.try_join_next().is_none()
     }
 
-    /// Their clients leave.
+    /// The clients disconnect.
     async fn leave(mut self, network: &Network, agent: &Agent) {
         self.0.abort_all();
         self.until_busy(network, agent, 0).await;
@@ -169,7 +169,7 @@ fn patient(client: &Client, agent: &Agent) -> RequestBuilder {
     client.get(url).header(reqwest::header::HOST, host("hangs"))
 }
 
-/// What so many calls of an app are answered, `at_once` at a time, and how long each took.
+/// The status and the time of this many calls of an app, `at_once` at a time.
 async fn called(
     network: &Network,
     agent: &Agent,
@@ -198,7 +198,7 @@ async fn others_are_answered_while_all_calls_of_an_app_hang_at_a_slow_server() {
     deploy(&network, &agent, ("asks", "slow"), quick.asked()).await;
     let mut hanging = Hanging::start(&network, &agent, 6).await;
     assert_eq!(slow.open.load(Ordering::SeqCst), 6);
-    // Four at a time on what is left: they wait for each other, and none of them for what hangs.
+    // Four at a time on the remaining places: they wait for each other, but not for the calls that hang.
     for app in ["hello", "asks"] {
         let answers = called(&network, &agent, app, (200, 4)).await;
         assert!(
@@ -231,7 +231,7 @@ async fn deploy_of(
     network.demand(desired).await;
 }
 
-/// Five apps of a tenant, each of which may take three quarters of the places, hold together what one tenant may.
+/// Five apps of a tenant, each of which may take three quarters of the places, together hold what one tenant may.
 #[tokio::test(flavor = "multi_thread")]
 async fn others_are_answered_while_all_calls_of_five_apps_of_a_tenant_hang() {
     let network = Network::start().await;
@@ -258,7 +258,7 @@ async fn others_are_answered_while_all_calls_of_five_apps_of_a_tenant_hang() {
         let call = client.get(url).header(reqwest::header::HOST, host(app));
         calls.spawn(async move { call.send().await.expect("an answer") });
     }
-    // Nine of the ten places, and four of the calls that may wait: as many as the one tenant may.
+    // Nine of the ten places and four of the waiting calls: the maximum of one tenant.
     for _ in 0..7 {
         let refused = tokio::time::timeout(wait::PATIENCE, calls.join_next()).await;
         let refused = refused.expect("in time").expect("one of them");
@@ -278,7 +278,7 @@ async fn others_are_answered_while_all_calls_of_five_apps_of_a_tenant_hang() {
     let waits = async |share| network.metric(&agent, &waiting(share)).await;
     assert_eq!(waits("tenant").await, Some(4.0));
     assert_eq!(waits("app").await, Some(0.0));
-    // Its own next call is refused, whatever app it is for.
+    // The tenant's next call is refused, whatever app it is for.
     let answers = called(&network, &agent, "also", (1, 1)).await;
     assert_eq!(answers[0].0, 429);
     let refused = "fdn_agent_calls_refused_total{node=\"n-1\",reason=\"tenant_full\"}";
@@ -324,11 +324,11 @@ mod soak {
 
     use super::*;
 
-    /// On top of twice the time alone: here clients, node and server share a machine of few cores, whose scheduler alone makes one call in a hundred
-    /// wait for some milliseconds, and a call that takes one or two has no more to double.
+    /// Allowed in addition to twice the time alone. Clients, node and server share a machine of few cores here, whose scheduler alone delays one
+    /// call in a hundred by some milliseconds; doubling a call of one or two milliseconds leaves no room for that.
     const FLOOR: Duration = Duration::from_millis(5);
 
-    /// The 99th percentile of what calls took; all were answered well.
+    /// The 99th percentile of the calls' times; all must have succeeded.
     fn p99(calls: Vec<(u16, Duration)>) -> Duration {
         assert!(calls.iter().all(|(status, _)| *status == 200), "{calls:?}");
         let mut times: Vec<_> = calls.into_iter().map(|(_, time)| time).collect();
@@ -341,8 +341,8 @@ mod soak {
         of[of.len() / 2]
     }
 
-    /// The 99th percentile of an app's calls alone and beside calls that hang: the median of seven rounds, in turns, so that what else this machine
-    /// does concerns both.
+    /// The 99th percentile of an app's calls alone and beside calls that hang: the median of seven alternating rounds, so that other load on this
+    /// machine affects both.
     async fn measured(network: &Network, agent: &Agent, app: &str) -> (Duration, Duration) {
         let (mut alone, mut beside) = (Vec::new(), Vec::new());
         called(network, agent, app, (200, 4)).await;
@@ -373,7 +373,7 @@ mod soak {
                 );
                 assert!(beside <= alone * 2 + FLOOR, "{app}, {what}");
             }
-            // The next one is another app of that name, whose first calls are held.
+            // The next app has the same name but is another one; its first calls are held.
             network.delete("hangs").await;
         }
         agent.stop().await;

@@ -1,5 +1,5 @@
-//! Functions in instances, through the whole agent: what is made again, what is refused, how the number follows the load, and what is
-//! told when instances do not start.
+//! Functions in instances, through the whole agent: what is retried, what is refused, how the number of instances follows the load, and what is
+//! reported when they do not start.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use uuid::Uuid;
 use crate::bursts::{burst, container, deployed, engine, runtime};
 use crate::support::{Network, problem};
 
-/// Dies while it answers the first calls; then answers with how often it was called.
+/// Dies while it answers the first calls; then answers with the number of calls so far.
 fn dying(times: usize) -> (FakeProgram, Arc<AtomicUsize>) {
     let calls = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&calls);
@@ -131,13 +131,13 @@ async fn an_app_whose_instances_do_not_start_is_degraded_with_the_reason() {
     let mut settings = network.settings("eu-west-1");
     settings.instances.wait = DurationMs::from_millis(400);
     settings.instances.retry_first = DurationMs::from_millis(20);
-    // However many starts failed before the image is repaired, the next one is due within this.
+    // However many starts failed before the image is repaired, the next one is due within this time.
     settings.instances.retry_max = DurationMs::from_millis(80);
     let agent = network
         .agent_with(settings, runtime(&engine, "eu-west-1"))
         .await;
     deployed(&network, "broken", "broken", container()).await;
-    // Told once the first start has failed, which on a slow machine takes longer than a call waits.
+    // Reported once the first start has failed, which on a slow machine takes longer than a call waits.
     wait::until("the call to be told why", async || {
         let answer = network.get(&agent, "broken", "/").send().await;
         let answer = answer.expect("an answer");
@@ -229,7 +229,7 @@ async fn instances_run_as_many_calls_as_the_manifest_says_and_evict_each_other()
         let (now, top) = (Arc::clone(&now), Arc::clone(&top));
         async move {
             top.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
-            // The first ones meet, however slowly they come.
+            // Waits until the first four run at the same time, however slowly they start.
             while top.load(Ordering::Relaxed) < 4 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
@@ -296,7 +296,7 @@ async fn a_new_version_takes_over_without_a_failed_call_and_an_agent_finds_its_i
     agent.stop().await;
 }
 
-/// Calls that hang keep their instances busy, and these their memory: those of one app hold its share of it, and another app has room.
+/// Calls that hang keep their instances busy, and these hold memory: those of one app hold its share only, and another app has room.
 #[tokio::test(flavor = "multi_thread")]
 async fn instances_of_an_app_whose_calls_hang_leave_memory_for_those_of_others() {
     let network = Network::start().await;
@@ -359,8 +359,8 @@ async fn deployed_of(network: &Network, tenant: u128, app: &str, image: &str, ma
     network.until_phase(app, revision, ready).await;
 }
 
-/// Two apps of a tenant whose calls hang hold what one tenant may, and another tenant's app has room. Once they have ended, what is idle of the
-/// tenant gives way to its third app before what another tenant has.
+/// Two apps of a tenant whose calls hang hold what one tenant may, and another tenant's app has room. Once they have ended, idle instances of the
+/// tenant give way to its third app before those of another tenant.
 #[tokio::test(flavor = "multi_thread")]
 async fn instances_of_all_apps_of_a_tenant_leave_memory_for_those_of_other_tenants() {
     let network = Network::start().await;
@@ -420,7 +420,7 @@ async fn instances_of_all_apps_of_a_tenant_leave_memory_for_those_of_other_tenan
     let (hung, ()) = tokio::join!(calls, others);
     let all = (8, Vec::new());
     assert_eq!(hung, (all.clone(), all), "and in the end all of its own");
-    // All is taken, and the other tenant's instance was used before all of these.
+    // All room is taken, and the other tenant's instance is the least recently used one.
     let starts = engine.starts();
     network.until_text(&agent, "three", "other").await;
     network.until_text(&agent, "other", "other").await;
@@ -455,7 +455,7 @@ mod soak {
             .await;
         deployed(&network, "slow", "slow", container()).await;
         let mut served = 0;
-        // 200 thousandths of a core are 20 instances.
+        // 200 thousandths of a core are enough for 20 instances.
         up_and_down(async |count| {
             let calls = burst(&network, &agent, "slow", count);
             let alive = async || {

@@ -1,5 +1,5 @@
-//! The agent as a whole, over real sockets: a controller that is a small edge listener, components made by the
-//! testkit, compiled by the real agent's binary.
+//! The agent as a whole, over real sockets: the controller is a small edge listener, components are made by the testkit and compiled by the real
+//! agent's binary.
 
 mod autonomy;
 mod bodies;

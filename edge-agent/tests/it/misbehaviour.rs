@@ -1,4 +1,4 @@
-//! Functions that do what they should not: each ends in its code with a line in its log, and no neighbour is harmed.
+//! Functions that misbehave: each ends with its error code and a line in its log, and no other app is affected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -36,7 +36,7 @@ async fn system_line(network: &Network, agent: &Agent, app: &str, request: &str)
     .await
 }
 
-/// Calls a neighbour again and again; the handle gives how often, once every call was answered.
+/// Calls another app repeatedly; the handle returns how often, once every call was answered.
 fn neighbour(
     network: &Arc<Network>,
     agent: &Arc<Agent>,
@@ -181,7 +181,7 @@ async fn an_answer_that_breaks_off_is_cut_so_that_the_client_notices() {
                         "{id}: a cut body looked whole"
                     );
                 }
-                // The guest failed before its head had left: a clean error is as good.
+                // The guest failed before its head was sent: a proper error is as good.
                 Ok(answer) => assert!(
                     answer.status().is_server_error(),
                     "{id}: {}",

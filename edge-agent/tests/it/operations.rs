@@ -1,4 +1,4 @@
-//! What operators and the controller see: readiness, metrics, reports; and an orderly stop.
+//! What operators and the controller see: readiness, metrics, reports, and an orderly stop.
 
 use fdn_core::fleet::FleetDesired;
 use fdn_core::manifest::Manifest;
@@ -80,7 +80,7 @@ async fn the_status_tells_load_capacity_and_apps() {
         (idle.boot, true)
     );
     assert_eq!(busy.free.memory_mib, MebiBytes(1000 - 64));
-    // Nothing was measured yet, so the manifest's 10 ms count, on a node twice as fast as the reference.
+    // Without measurements, the manifest's 10 ms count, on a node twice as fast as the reference.
     assert!(
         (busy.queued_work.get() - 20.0).abs() < 1e-6,
         "{}",
@@ -107,7 +107,7 @@ async fn round_trips_are_reported_by_prefix() {
     agent.stop().await;
 }
 
-/// The first report of round trips that is wanted.
+/// Waits for the first round-trip report that satisfies `wanted`.
 async fn report(network: &Network, wanted: impl Fn(&RttReport) -> bool) -> RttReport {
     let report = |message| match message {
         Message::RttReport(report) if wanted(&report) => Some(report),
@@ -135,7 +135,7 @@ async fn links_to_other_clusters_are_reported() {
                 cluster("us-east"),
                 vec![there.local_addr().expect("address")],
             ),
-            // Nobody listens there any more.
+            // Nothing listens there any more.
             (cluster("ap-south"), vec![other]),
         ]
         .into(),
@@ -170,7 +170,7 @@ async fn a_stop_lets_running_calls_end_and_tells_before() {
         }
     })
     .await;
-    // What it holds is told, on a node without containers too.
+    // The held memory is reported, also on a node without containers.
     for (what, is_held) in [("memory_of_calls", true), ("memory_of_instances", false)] {
         let line = format!("fdn_agent_held{{node=\"eu-west-1\",what=\"{what}\"}}");
         let held = network.metric(&agent, &line).await.expect(what);

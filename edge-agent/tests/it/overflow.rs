@@ -1,4 +1,5 @@
-//! Calls that would wait at the node they come to: served where they are over sooner, in its cluster or in another one, and here where that is nowhere.
+//! Calls that would wait at the node that receives them: served where they finish sooner, in its cluster or another one, or here if that is
+//! nowhere.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +29,8 @@ fn cluster_id(name: &str) -> ClusterId {
     name.parse().expect("cluster")
 }
 
-/// Deploys a function that takes as long as its path says, a minute as far as is known, and one that is expected to take a second and takes next to nothing; waits until all of these nodes have both.
+/// Deploys two functions and waits until all these nodes have both. One takes as long as its path says and is expected to take a minute; the
+/// other is expected to take a second and takes next to no time.
 async fn deploy(network: &Network, nodes: &[&str]) {
     let expected = |seconds| Manifest {
         expected: DurationMs::from_secs(seconds),
@@ -52,7 +54,7 @@ async fn deploy(network: &Network, nodes: &[&str]) {
     }
 }
 
-/// Tells where the clusters take calls.
+/// Announces the clusters' addresses for calls.
 async fn tell(network: &Network, of: &[(&str, &[&Agent])]) {
     let at = |agent: &&Agent| agent.stage_address().expect("an address");
     let calls = of.iter().map(|(cluster, agents)| {
@@ -67,7 +69,7 @@ async fn tell(network: &Network, of: &[(&str, &[&Agent])]) {
     network.tell_fleet(fleet).await;
 }
 
-/// Has a node busy with a call that takes a quarter of a minute.
+/// Keeps a node busy with a call that takes a quarter of a minute.
 async fn busy(network: &Network, agent: &Agent, node: &str) {
     tokio::spawn(network.get(agent, "long", "/15000").send());
     network
@@ -75,7 +77,7 @@ async fn busy(network: &Network, agent: &Agent, node: &str) {
         .await;
 }
 
-/// Calls that a node handed on because they would have waited.
+/// The number of calls that a node forwarded because they would have waited.
 async fn sent(network: &Network, agent: &Agent, to: &str, outcome: &str) -> Option<f64> {
     let line = format!(
         "fdn_agent_forwarded_calls_total{{node=\"n-1\",outcome=\"{outcome}\",to=\"{to}\",why=\"busy\"}}"
@@ -140,7 +142,7 @@ async fn where_it_is_over_sooner_nowhere_it_waits_where_it_came() {
     tell(&network, &[("eu-west", &[&first, &beside])]).await;
     busy(&network, &first, "n-1").await;
     busy(&network, &beside, "n-2").await;
-    // The node beside says that it would take as long there.
+    // The other node of the cluster answers that it would take as long there.
     let call = tokio::spawn(network.get(&first, "hello", "/").send());
     wait::until(
         "the other node to say that it is busy",
@@ -153,7 +155,7 @@ async fn where_it_is_over_sooner_nowhere_it_waits_where_it_came() {
     let answer = call.await.expect("no panic").expect("an answer");
     assert_eq!((answer.status().as_u16(), served_by(&answer)), (200, None));
 
-    // A node that is told not to hand calls on asks nobody, although the first one is free now.
+    // A required gain of 100 % disables forwarding: this node tries no other one, although the first one is free now.
     busy(&network, &alone, "n-4").await;
     let call = tokio::spawn(network.get(&alone, "hello", "/").send());
     network

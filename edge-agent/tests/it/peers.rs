@@ -16,7 +16,7 @@ use crate::support::peers::{
     Load, Meeting, Member, Mortal, cluster, is_whole, settings, until_status,
 };
 
-/// Deploys an image and waits until every one of so many nodes has it.
+/// Deploys an image and waits until this many nodes have it.
 pub(crate) async fn deployed(network: &Network, app: &str, manifest: Manifest, nodes: usize) {
     let revision = network.deploy(app, 1, app.as_bytes(), manifest).await;
     let ready = std::sync::Mutex::new(BTreeSet::new());
@@ -40,7 +40,7 @@ async fn a_burst_at_one_gateway_is_served_by_instances_on_all_nodes() {
     let meeting = Meeting::of(16);
     let members = cluster(&network, &[4, 8, 8], "met", &meeting).await;
     deployed(&network, "met", container(), 3).await;
-    // Sixteen run at the same time or none is answered: the gateway's own node has room for four.
+    // No call is answered before sixteen run at the same time: the gateway's own node has room for four.
     let (good, others) = burst(&network, &members[0].agent, "met", 50).await;
     assert_eq!((good, others), (50, Vec::new()));
     let most: Vec<usize> = members.iter().map(|one| one.load.most()).collect();
@@ -65,7 +65,7 @@ async fn a_burst_at_one_gateway_is_served_by_instances_on_all_nodes() {
     assert!(all.await.stages.is_some(), "{stages:?}");
     let scheduled = network.metric(gateway, "fdn_cluster_scheduled_seconds_count");
     assert!(scheduled.await.is_some_and(|n| n >= 16.0));
-    // Every instance that the gateway heard of was started at one of the stages of one of the nodes.
+    // Every instance that the gateway was told of was started at one of the stages of one of the nodes.
     let started = network.metric(gateway, r#"fdn_cluster_settled_total{result="started"}"#);
     let started = started.await.expect("counted");
     let mut at_stages = 0.0;
@@ -121,7 +121,7 @@ async fn the_call_that_an_instance_was_started_for_shows_its_way() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_loses_power_under_calls_costs_no_idempotent_call() {
     let network = Network::start().await;
-    // The others are busy until the third one was needed and has died.
+    // The others stay busy until the third one was needed and has died.
     let meeting = Meeting::of(usize::MAX);
     let first = Member::start(
         &network,
@@ -148,7 +148,7 @@ async fn a_node_that_loses_power_under_calls_costs_no_idempotent_call() {
     deployed(&network, "met", container(), 3).await;
     let calls = burst(&network, &first.agent, "met", 60);
     let kill = async {
-        // Calls hang there: they are interrupted, not refused.
+        // Calls hang there: they will be interrupted, not refused.
         wait::until("calls on the third node", async || match load.now() {
             0 => Err("none".to_owned()),
             _ => Ok(()),
@@ -257,7 +257,7 @@ async fn a_cordoned_node_starts_nothing_and_does_again_afterwards() {
     for member in &members {
         until_status(&member.agent, drains(false)).await;
     }
-    // Where it is the gateway, it starts on itself as well.
+    // When it is the gateway, it starts instances on itself as well.
     let (good, others) = burst(&network, &members[1].agent, "met", 20).await;
     assert_eq!((good, others), (20, Vec::new()));
     for member in members {
@@ -340,7 +340,7 @@ async fn a_node_that_has_not_got_the_app_is_passed_over() {
     let network = Network::start().await;
     let meeting = Meeting::of(4);
     let members = cluster(&network, &[0, 8, 8], "met", &meeting).await;
-    // The image cannot be had there.
+    // That node cannot get the image.
     members[1].engine.set_unreachable(true);
     deployed(&network, "met", container(), 2).await;
     let (good, others) = burst(&network, &members[0].agent, "met", 12).await;

@@ -1,4 +1,4 @@
-//! Calls to instances on another node: bodies both ways, and failures told apart.
+//! Calls to instances on another node: bodies in both directions, and the kinds of failures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -59,7 +59,7 @@ impl Pair {
     }
 }
 
-/// Ends while it handles its first calls; then answers with how often it was called.
+/// Ends while it handles its first calls; then answers with the number of calls so far.
 fn dying(times: usize) -> (FakeProgram, Arc<AtomicUsize>) {
     let calls = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&calls);
@@ -150,7 +150,7 @@ async fn a_post_that_an_instance_has_not_seen_is_handed_to_another_one() {
     let pair = Pair::start(vec![("read", read)]).await;
     assert_eq!(pair.network.text(&pair.gateway, "read").await, "0");
     for round in 0..5 {
-        // The gateway learns of it by the call, or a moment before.
+        // The gateway learns of it from the call, or a moment before.
         assert!(pair.engine.crash_all() > 0, "{round}");
         let post = pair.network.post(&pair.gateway, "read", "/");
         let answer = post

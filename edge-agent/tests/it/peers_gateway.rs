@@ -1,5 +1,5 @@
-//! Gateways and the nodes that run their instances: one without containers of its own, one that is started again, and one that needs the
-//! room that another does not use.
+//! Gateways and the nodes that run their instances: one without containers of its own, one that restarts, and one that needs the room that
+//! another does not use.
 
 use fdn_core::DurationMs;
 use fdn_core::message::AppPhase;
@@ -20,14 +20,14 @@ async fn a_node_without_containers_is_a_gateway_to_those_of_its_cluster() {
     let host = settings(&network, "n-1", 4, None);
     let host = Member::start(&network, host, "met", &meeting).await;
     let seed = address(&host.agent);
-    // Room there would be, but nothing that runs containers.
+    // It has room, but no engine.
     let gateway = settings(&network, "n-2", 8, Some(seed));
     let gateway = network.agent(gateway).await;
     for agent in [&host.agent, &gateway] {
         until_status(agent, |status| is_whole(status, 2)).await;
     }
     deployed(&network, "met", container(), 2).await;
-    // From either of the two: the one without containers is asked for none.
+    // From either of the two: none starts on the one without containers.
     for agent in [&gateway, &host.agent] {
         let (good, others) = burst(&network, agent, "met", 12).await;
         assert_eq!((good, others), (12, Vec::new()));
@@ -41,8 +41,8 @@ async fn a_node_without_containers_is_a_gateway_to_those_of_its_cluster() {
     host.agent.stop().await;
 }
 
-/// Nodes take part in their cluster unless they are told not to, so clusters without any engine are ordinary: what only containers can run
-/// is not said to be ready there.
+/// Nodes take part in their cluster by default, so clusters without any engine are ordinary: an app that needs containers must not be reported as
+/// ready there.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_is_not_ready_at_gateways_before_a_node_of_their_cluster_runs_containers() {
     let network = Network::start().await;
@@ -65,7 +65,7 @@ async fn an_image_is_not_ready_at_gateways_before_a_node_of_their_cluster_runs_c
     }
 }
 
-/// A gateway with room for no instance, killed and started again or stopped in order, finds its warm instance again.
+/// A gateway without room for instances, killed or stopped in order and then restarted, finds its warm instance again.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_ran_for_a_node_that_is_gone_is_kept_and_serves_it_when_it_is_back() {
     let network = Network::start().await;
@@ -76,7 +76,7 @@ async fn what_ran_for_a_node_that_is_gone_is_kept_and_serves_it_when_it_is_back(
     let mut other = settings(&network, "n-2", 4, Some(asker.address));
     other.peers.orphan_after = DurationMs::from_secs(13);
     let other = Member::start(&network, other, "met", &meeting).await;
-    // Two of three give a third one up, and let it in again under its name; one of two could not.
+    // Two of three nodes can give up a third one and admit it again under its name; one of two could not.
     let third = settings(&network, "n-3", 0, Some(address(&other.agent)));
     let third = Member::start(&network, third, "met", &meeting).await;
     until_status(asker.agent(), |status| is_whole(status, 3)).await;
@@ -104,7 +104,7 @@ async fn what_ran_for_a_node_that_is_gone_is_kept_and_serves_it_when_it_is_back(
         until_status(&again.agent, |status| is_whole(status, 3)).await;
         network.until_text(&again.agent, "met", "met").await;
         counted("fdn_peer_lent_total", round).await;
-        // This time it says so.
+        // This time it stops in order.
         again.agent.stop().await;
         counted("fdn_peer_kept_total", round + 1.0).await;
     }

@@ -1,4 +1,4 @@
-//! Bursts over a slow link between the gateway, which runs nothing itself, and the node that runs the instances: every call ends 200.
+//! Bursts over a slow link between the gateway, which runs nothing itself, and the node that runs the instances: every call ends with 200.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -12,15 +12,15 @@ use crate::peers::deployed;
 use crate::support::Network;
 use crate::support::peers::{Meeting, Member, is_whole, settings, until_status};
 
-/// Calls at once, in each of three bursts.
+/// The number of concurrent calls in each of three bursts.
 const BURST: usize = 50;
-/// Each way.
+/// The delay in each direction.
 const DELAY: Duration = Duration::from_millis(150);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bursts_over_a_link_of_150_ms_from_zero_warm_and_after_every_instance_has_crashed() {
     let network = Network::start().await;
-    // Each reaches the other over a link of its own, and has no other address of it.
+    // Each node reaches the other over its own link only.
     let far = || SocketAddr::from((Ipv4Addr::LOCALHOST, ports::local()));
     let (host_at, gateway_at) = (far(), far());
     let to_host = Link::start(host_at, DELAY).await.expect("a link");

@@ -1,4 +1,4 @@
-//! Room that is short: idle instances give way, wherever they are, and who still comes is served.
+//! Too little room: idle instances give way, wherever they are, and calls that still come are served.
 
 use fdn_core::manifest::Manifest;
 use fdn_core::{ByteSize, MilliCpu};
@@ -63,7 +63,7 @@ async fn idle_instances_give_way_where_room_is_in_pieces() {
     for node in ["n-1", "n-2", "n-3"] {
         let seed = members.first().map(|first| address(&first.agent));
         let mut settings = settings(&network, node, 1, seed);
-        // Half as much again as one needs: three halves are no room for one.
+        // Half, or one and a half, of what one instance needs: halves on several nodes do not add up to room for one.
         settings.capacity.cpu_milli = MilliCpu(if node == "n-1" { 5 } else { 15 });
         let member = Member::start(&network, settings, "met", &meeting).await;
         member.engine.add_image("other", FakeProgram::text("other"));

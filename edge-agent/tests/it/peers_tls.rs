@@ -1,4 +1,4 @@
-//! The certificates of enrolment between agents: who has one of the cluster talks, who has none or a revoked one does not.
+//! The certificates of enrolment between agents: a node with one of the cluster is accepted, one without or with a revoked one is not.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -83,7 +83,7 @@ async fn calls_go_by_certificates_and_a_revoked_one_ends_them() {
     assert_eq!((good, others), (20, Vec::new()));
     assert!(second.load.most() + third.load.most() >= 6);
 
-    // Of another authority, and without a certificate.
+    // With a certificate of another authority, and without one.
     let (stranger, _) = start(&network, "n-4", 4, seed, &authority(), &meeting).await;
     let refused = r"fdn_cluster_streams_refused_total";
     wait::until("the stranger to be refused", async || {

@@ -72,7 +72,7 @@ async fn bursts_of(size: usize) {
         assert!(others.is_empty(), "{round}: {others:?}");
         assert_eq!(served, size);
     }
-    // Those that were killed are cleared away.
+    // The killed pods are deleted.
     wait::until("only pods that run", async || {
         let all = cluster.objects(Resource::Pods, NAMESPACE).len();
         let running = running(&cluster).len();
@@ -83,7 +83,7 @@ async fn bursts_of(size: usize) {
         }
     })
     .await;
-    // The API server is away: what runs is called on.
+    // The API server is away: calls still reach running pods.
     cluster.leave();
     for _ in 0..10 {
         assert_eq!(network.text(&agent, "thumbs").await, "hello");

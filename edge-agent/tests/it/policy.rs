@@ -20,7 +20,7 @@ fn spec(policy: &str) -> GatewaySpec {
     }
 }
 
-/// A key by this name, and its text.
+/// A key with this id, and its text.
 fn caller(n: u128) -> (ApiKey, String) {
     let id = KeyId::from_uuid(uuid::Uuid::from_u128(n));
     let text = key::text(id, "a-secret");
@@ -81,7 +81,7 @@ async fn a_key_lets_in_until_it_is_taken_back() {
         ErrorCode::CredentialsInvalid,
     )
     .await;
-    // Two keys at once: nobody can tell which is meant.
+    // Two keys at once are ambiguous.
     let two = get().header("x-api-key", &text).header("x-api-key", &text);
     let answer = two.send().await.expect("an answer");
     refused(
@@ -118,7 +118,7 @@ async fn a_key_lets_in_until_it_is_taken_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_does_not_wait_for_a_version_that_cannot_be_made_ready() {
     let (network, agent) = network(GatewaySpec::default()).await;
-    // Version 2 is nowhere to be fetched; the policy that comes with it counts at once, for version 1.
+    // Version 2 cannot be fetched; the policy that comes with it applies to version 1 at once.
     let gone = components::hello("never");
     let mut desired = network.desired("hello", 2, &gone, Manifest::default(), true);
     if let Some(wanted) = &mut desired.spec {
@@ -172,7 +172,7 @@ async fn rates_and_bodies_are_bounded() {
         ErrorCode::RateLimited,
     )
     .await;
-    // Another policy begins to count anew.
+    // A changed policy starts counting from zero.
     network
         .regulate("hello", spec("rate.app = { requests = 1, per = \"1h\" }"))
         .await;
@@ -221,7 +221,7 @@ async fn a_full_table_of_clients_is_bounded() {
         .expect("a gauge");
     let overflow = network.metric(&agent, &of("clients_overflow_total")).await;
     assert!((1.0..=16.0).contains(&known), "{known}");
-    // Each client with a place had its call, and all the others one together.
+    // Each tracked client had one call, and all the others together had one.
     assert_eq!(f64::from(admitted), known + 1.0);
     assert_eq!(overflow, Some(60.0 - known));
     agent.stop().await;
@@ -270,7 +270,7 @@ async fn pages_of_listed_origins_may_call_and_answers_carry_headers() {
         ErrorCode::CredentialsMissing,
     )
     .await;
-    // An answer of the function gets the headers as well.
+    // A response of the function gets the headers as well.
     network
         .regulate(
             "hello",
@@ -298,7 +298,7 @@ async fn a_quota_is_counted_with_the_other_nodes_and_kept_over_a_restart() {
     network
         .regulate("hello", spec("quota.per_month = 1000"))
         .await;
-    // All nodes together have let in 998 calls, as the controller knows.
+    // The controller's count: all nodes together have admitted 998 calls.
     network.controller.set_used(vec![AppUsed {
         app: "hello".parse().expect("app"),
         used: Used {
@@ -398,10 +398,10 @@ async fn a_job_that_a_controller_sends_is_let_past_the_policy() {
     assert_eq!(answer.status(), StatusCode::OK);
     assert_eq!(answer.text().await.expect("text"), "hi");
     for judged in [
-        // Not a job, though a controller sends it.
+        // Not a job, although a controller sends it.
         ask(),
         ask().header("x-fdn-job", "x"),
-        // Clients are no controllers.
+        // Clients are not controllers.
         network.get(&agent, "hello", "/").header("x-fdn-job", &pass),
     ] {
         let answer = judged.send().await.expect("an answer");
@@ -412,7 +412,7 @@ async fn a_job_that_a_controller_sends_is_let_past_the_policy() {
         )
         .await;
     }
-    // Jobs of a suspended owner wait, too: that refusal is for another time.
+    // Jobs of a suspended owner wait too: they must be tried again later.
     let suspended = GatewaySpec {
         suspended: true,
         ..spec("authentication.kind = \"api_key\"")

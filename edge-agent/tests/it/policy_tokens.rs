@@ -1,4 +1,4 @@
-//! Tokens of an identity provider at the gateway: rotation and outage of its keys, and a restart with everything else gone.
+//! Tokens of an identity provider at the gateway: rotation and outage of its keys, and a restart without provider and controller.
 
 use fdn_core::manifest::Manifest;
 use fdn_core::policy::GatewaySpec;
@@ -48,7 +48,7 @@ async fn serving(network: Network, settings: Settings, provider: &Provider) -> (
     (network, agent)
 }
 
-/// How a call with this token ends: nothing if it is answered by the function.
+/// The error of a call with this token; `None` if the function answers it.
 async fn call(network: &Network, agent: &Agent, token: &str) -> Option<ErrorCode> {
     let sent = network.get(agent, "hello", "/").bearer_auth(token).send();
     let answer = sent.await.expect("an answer");
@@ -66,7 +66,7 @@ async fn keys_are_rotated_and_what_is_known_outlives_its_provider() {
     let user = json!({ "role": "user", "sub": "me" });
     assert_eq!(call(&network, &agent, &old.token(user.clone())).await, None);
     for (token, code) in [
-        // The same key id, another key.
+        // The same key id, but another key.
         (foreign.token(user.clone()), ErrorCode::CredentialsInvalid),
         (
             old.token(json!({ "role": "user", "exp": 1 })),
@@ -89,7 +89,7 @@ async fn keys_are_rotated_and_what_is_known_outlives_its_provider() {
     ] {
         assert_eq!(call(&network, &agent, &token).await, Some(code), "{token}");
     }
-    // Rotation: a key that is not known is fetched when the first token names it.
+    // Rotation: an unknown key is fetched when the first token names it.
     provider.publish(&[&new]);
     wait::until("the new key to be known", async || {
         match call(&network, &agent, &new.token(user.clone())).await {
@@ -102,14 +102,14 @@ async fn keys_are_rotated_and_what_is_known_outlives_its_provider() {
         call(&network, &agent, &old.token(user.clone())).await,
         Some(ErrorCode::CredentialsInvalid)
     );
-    // Outage: what is known goes on counting, and what is not known is asked for in vain.
+    // Outage: known keys remain valid, and unknown ones cannot be fetched.
     provider.away(true);
     assert_eq!(
         call(&network, &agent, &old.token(user.clone())).await,
         Some(ErrorCode::CredentialsInvalid)
     );
     assert_eq!(call(&network, &agent, &new.token(user.clone())).await, None);
-    // A restart with provider and controller gone.
+    // A restart without provider and controller.
     provider.kill().await;
     network.controller.kill().await;
     agent.stop().await;
@@ -174,7 +174,7 @@ async fn keys_are_not_fetched_from_inside_the_nodes_network() {
     let mut settings = settings(&network, DurationMs::from_millis(10));
     settings.runtime.private_networks = Vec::new();
     let (network, agent) = Box::pin(serving(network, settings, &provider)).await;
-    // The call waits for a fetch, which ends before anything is connected to.
+    // The call waits for a fetch, which fails before any connection is made.
     let token = signer.token(json!({ "role": "user" }));
     assert_eq!(
         call(&network, &agent, &token).await,

@@ -1,4 +1,4 @@
-//! Later stages of a workflow whose functions have no instance: one is started before their call comes, and the call never depends on that.
+//! Later stages of a workflow whose functions have no instance: one is started before the call comes, and the call never depends on that.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use crate::bursts::container;
 use crate::support::workflows::{deploy, desired, settings, tell_addresses};
 use crate::support::{Network, http2_client};
 
-/// The first stage waits until the test lets it go on.
+/// The first stage waits until the test releases it.
 const THREE: &str = "
 stages:
   - { name: in, function: gate }
@@ -32,7 +32,7 @@ stages:
   - { name: near, function: last, needs: [far] }
 ";
 
-/// Agents of eu-west and us-east whose instances are those of one engine.
+/// Agents of eu-west and us-east with a common engine.
 struct Cold {
     network: Network,
     engine: Arc<FakeEngine>,
@@ -66,7 +66,7 @@ impl Cold {
             engine.runtime(settings.cluster.clone(), settings.node.clone())
         };
         let mut own = settings(&network, "n-1", "eu-west");
-        // So that none is started but for a call.
+        // So that instances are started for calls only.
         own.scale.max = 1;
         let images = runtime(&own);
         let eu = Box::pin(network.agent_with(own, images)).await;
@@ -101,7 +101,7 @@ impl Cold {
         wanted
     }
 
-    /// Deploys it, and waits until every agent serves it.
+    /// Deploys the workflow, and waits until every agent serves it.
     async fn deploy(&self, wanted: AppDesired) {
         let revision = wanted.revision;
         deploy(&self.network, "n-1", wanted).await;
@@ -115,7 +115,7 @@ impl Cold {
         }
     }
 
-    /// A call, which goes on when the gate is opened.
+    /// A call, which continues when the gate is opened.
     fn call(&self) -> Call {
         let call = self.network.post(&self.eu, "cold", "/").body("hello");
         tokio::spawn(call.send())
@@ -131,7 +131,7 @@ impl Cold {
         .await;
     }
 
-    /// Which nodes have instances, one entry for each.
+    /// The nodes of the running instances, one entry per instance.
     fn alive(&self) -> Vec<(ClusterId, NodeId)> {
         let alive = self.engine.alive().into_iter();
         let mut alive: Vec<_> = alive
@@ -202,7 +202,7 @@ async fn the_call_goes_to_the_node_that_was_told_of_it() {
     let call = cold.call();
     cold.until(&cold.eu, &told("away", "started")).await;
     cold.answered(call).await;
-    // Nodes take turns, so that it would have been another one's.
+    // Nodes take turns: without the announcement, the call would have gone to another one.
     assert_eq!(cold.engine.starts(), 3);
     cold.stop().await;
 }
@@ -257,7 +257,7 @@ stages:
     agent.stop().await;
 }
 
-/// A gateway of a release before this one: it answers calls of stages, and takes anything else under their path for a call that is none.
+/// A gateway of an earlier release: it answers stage calls, and treats anything else under their path as an invalid call.
 async fn older(told: Arc<AtomicUsize>) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");

@@ -1,4 +1,4 @@
-//! With the controller away, what is deployed is served on, also after a restart.
+//! Without a controller, what is deployed is still served, also after a restart.
 
 use std::path::PathBuf;
 

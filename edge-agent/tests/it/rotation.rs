@@ -1,4 +1,4 @@
-//! A secret that changes while calls run: no call fails, the new value is seen, and nothing that holds the old one is left.
+//! A secret that changes while calls run: no call fails, the new value takes effect, and nothing keeps the old one.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +28,7 @@ fn with_secret(manifest: Manifest) -> Manifest {
     }
 }
 
-/// What the node is told with another value of the secret, and nothing else.
+/// The app's desired state with only the secret's value changed.
 fn rotated(network: &Network, app: &str) -> AppDesired {
     let mut desired = network
         .controller
@@ -39,7 +39,7 @@ fn rotated(network: &Network, app: &str) -> AppDesired {
     desired
 }
 
-/// Calls without end until told to stop; every answer must be one of the two values.
+/// Makes calls until it is stopped; every answer must be one of the two values.
 struct Load {
     stop: Arc<AtomicBool>,
     calls: Arc<AtomicU64>,
@@ -77,7 +77,7 @@ impl Load {
         }
     }
 
-    /// Waits until so many more calls have ended.
+    /// Waits until this many more calls have ended.
     async fn more(&self, count: u64) {
         let until = self.calls.load(Ordering::Relaxed) + count;
         wait::until("calls to end", async || {
@@ -91,7 +91,7 @@ impl Load {
         .await;
     }
 
-    /// What was answered. Fails if a call did.
+    /// The answers seen. Fails if a call failed.
     async fn end(self) -> BTreeSet<String> {
         self.stop.store(true, Ordering::Relaxed);
         let seen = self.clients.join_all().await;
@@ -118,7 +118,7 @@ async fn a_component_has_the_new_value_for_the_next_call() {
     load.more(20).await;
     network.demand(rotated(&network, "vault")).await;
     network.until_text(&agent, "vault", NEW).await;
-    // Sandboxes that are kept for reuse hold nothing old: whatever is called from now on answers with the new value.
+    // Sandboxes kept for reuse hold no old value: every call from now on answers with the new one.
     for _ in 0..50 {
         assert_eq!(network.text(&agent, "vault").await, NEW);
     }
@@ -191,7 +191,7 @@ async fn no_call_waits_for_an_instance_because_of_a_rotation() {
         if now > starts { Ok(()) } else { Err(now) }
     })
     .await;
-    // As long as it starts the old one answers.
+    // As long as the new instance starts, the old one answers.
     for _ in 0..50 {
         assert_eq!(network.text(&agent, "vault").await, OLD);
     }
@@ -233,7 +233,7 @@ async fn a_new_value_with_which_nothing_starts_is_taken_all_the_same() {
     agent.stop().await;
 }
 
-/// Versions of a split are counted apart; names beside the app's own are answered to.
+/// The versions of a split are counted separately; further host names of the app work too.
 #[tokio::test(flavor = "multi_thread")]
 async fn versions_of_a_split_are_reported_and_domains_answered() {
     let network = Network::start().await;

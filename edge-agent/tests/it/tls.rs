@@ -1,4 +1,5 @@
-//! The gateway with TLS: the certificate that names the host, HTTP/2 and HTTP/1.1, a new certificate without a restart, and clients that do not speak it.
+//! The gateway with TLS: the certificate that names the host, HTTP/2 and HTTP/1.1, a new certificate without a restart, and clients that do not
+//! speak TLS.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -33,7 +34,7 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, key).expect("a certificate"))
     }
 
-    /// Puts a new key and a certificate for `name` into files.
+    /// Writes a new key and a certificate for `name` into files.
     fn issue(&self, folder: &Path, file: &str, name: &str) -> CertificateFiles {
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
@@ -47,7 +48,7 @@ impl Authority {
         files
     }
 
-    /// A client that trusts nobody else, finds the app at `address` and speaks `protocols`.
+    /// A client that trusts this authority only, finds the app at `address` and speaks `protocols`.
     fn client(&self, app: &str, address: SocketAddr, protocols: &[&str]) -> Client {
         let mut roots = RootCertStore::empty();
         roots.add(self.0.der().clone()).expect("an authority");
@@ -58,7 +59,7 @@ impl Authority {
             .with_no_client_auth();
         tls.alpn_protocols = protocols.iter().map(|p| p.as_bytes().to_vec()).collect();
         let builder = Client::builder().tls_backend_preconfigured(tls).no_proxy();
-        // A connection for each request, so that each has a handshake.
+        // A connection per request, so that each has a handshake.
         let builder = builder.pool_max_idle_per_host(0);
         let client = builder.resolve(&host(app), address).build();
         client.expect("a client")
@@ -128,7 +129,7 @@ async fn an_app_is_called_over_tls_by_both_versions_of_http() {
     let old = case.client(&["http/1.1"]);
     let (version, text) = case.call(&old).await.expect("an answer");
     assert_eq!((version, text.as_str()), (Version::HTTP_11, "hi there"));
-    // The listener without TLS goes on beside it.
+    // The listener without TLS still works.
     assert_eq!(case.network.text(&case.agent, "hello").await, "hi there");
     case.agent.stop().await;
 }
@@ -137,10 +138,10 @@ async fn an_app_is_called_over_tls_by_both_versions_of_http() {
 async fn a_new_certificate_counts_without_a_restart() {
     let case = Case::start(|_| {}).await;
     let folder = case.network.folder.path();
-    // A new client each time: one that takes its session up again is shown no certificate.
+    // A new client each time: one that resumes its session is not shown a certificate.
     let call = async || case.call(&case.client(&["h2", "http/1.1"])).await;
     call().await.expect("an answer");
-    // Of a name that is not the app's: the client must refuse it.
+    // A certificate for a name that is not the app's: the client must refuse it.
     case.authority.issue(folder, "zone", "*.elsewhere.test");
     wait::until("the new certificate to be shown", async || {
         match call().await {

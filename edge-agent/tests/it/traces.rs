@@ -1,4 +1,4 @@
-//! Spans of calls at a collector: one tree for each call, over all clusters that it came to; and nothing for a call to wait for.
+//! Spans of calls at a collector: one tree for each call, over all clusters that it reached; calls never wait for it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ fn parent(trace: &str, flags: &str) -> String {
     format!("00-{trace}-{CLIENT}-{flags}")
 }
 
-/// A span as it came.
+/// A span as received.
 #[derive(Clone, Debug)]
 struct Span {
     /// The node that sent it.
@@ -73,14 +73,14 @@ impl Span {
     }
 }
 
-/// What a collector has seen.
+/// What a collector has received.
 #[derive(Default)]
 struct Seen {
-    /// The status of the next answers; after them 200.
+    /// The status codes of the next responses; 200 after them.
     answers: VecDeque<u16>,
-    /// Each request's head.
+    /// The head of each request.
     heads: Vec<String>,
-    /// Of requests that were answered with 200.
+    /// The spans of requests that were answered with 200.
     spans: Vec<Span>,
 }
 
@@ -111,7 +111,7 @@ impl Collector {
         Some(format!("http://{}", self.address))
     }
 
-    /// The spans of a trace, once there are so many.
+    /// Waits for this many spans of a trace.
     async fn spans(&self, trace: &str, count: usize) -> Vec<Span> {
         wait::until("the spans of a trace", async || {
             let mut spans = self.seen.lock().expect("lock").spans.clone();
@@ -169,7 +169,7 @@ fn note(seen: &mut Seen, head: String, body: &Value) -> u16 {
     status
 }
 
-/// The same, exported at once.
+/// The same settings with spans exported at once.
 fn exporting(mut settings: Settings, collector: &Collector) -> Settings {
     settings.traces.otlp = collector.url();
     settings.traces.interval = DurationMs::from_millis(5);
@@ -227,7 +227,7 @@ async fn a_call_is_one_tree_below_its_clients_span() {
     let failed = collector.spans(refused, 1).await;
     assert_eq!(failed[0].get("fdn.error"), "FDN-3001", "{failed:?}");
     assert_eq!(failed[0].get("http.response.status_code"), "404");
-    // All went one after the other: what came before these would be there.
+    // All spans are sent in order: earlier ones would be there.
     {
         let seen = collector.seen.lock().expect("lock");
         assert!(seen.spans.iter().all(|span| span.trace != unwanted));
@@ -268,7 +268,7 @@ stages:
     network.until_status(ready).await;
     let answer = network.post(&eu, "pair", "/").body("x").send().await;
     assert_eq!(answer.expect("an answer").status(), 200);
-    // Whoever begins a trace decides, and says so along the way.
+    // The node where a trace begins decides, and passes the decision on.
     let trace = wait::until("a run", async || {
         let seen = collector.seen.lock().expect("lock");
         let run = seen.spans.iter().find(|span| span.name == "POST pair");
@@ -402,7 +402,7 @@ async fn who_has_no_collector_sends_nothing_and_an_agent_that_stops_sends_the_re
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_hangs_costs_no_call_anything() {
     let network = Network::start().await;
-    // It accepts, as its kernel does, and never reads.
+    // Its kernel accepts connections, but nothing reads from them.
     let hangs = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let mut settings = network.settings("n-1");
     let address = hangs.local_addr().expect("an address");
@@ -426,7 +426,7 @@ async fn a_collector_that_hangs_costs_no_call_anything() {
         let call = call.header("traceparent", parent(TRACE, "01")).send();
         assert_eq!(call.await.expect("an answer").status(), 200);
     }
-    // One is on its way, four wait.
+    // One is being sent, four wait.
     wait::until("the rest to be dropped", async || {
         let (waiting, dropped) = (
             metric("calls_waiting").await,

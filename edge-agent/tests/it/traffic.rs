@@ -47,7 +47,7 @@ async fn two_versions() -> (Network, Agent) {
     (network, agent)
 }
 
-/// Changes weights and waits until they count.
+/// Changes weights and waits until they take effect.
 async fn weigh(network: &Network, spec: GatewaySpec) {
     network.regulate("hello", spec).await;
     let revision = network.controller.desired("hello").expect("there").revision;
@@ -72,7 +72,7 @@ async fn weights_send_calls_and_bring_them_back() {
     let (network, agent) = Box::pin(two_versions()).await;
     assert_eq!(counts(&network, &agent, 20).await, [20, 0]);
     weigh(&network, split(&[(1, 50), (2, 50)], Sticky::None, false)).await;
-    // One in 2^200 runs has all of 200 calls on one side.
+    // The chance that all of 200 calls go to one side is 2 in 2^200.
     let mixed = counts(&network, &agent, 200).await;
     assert!(mixed[0] > 0 && mixed[1] > 0, "{mixed:?}");
     weigh(&network, split(&[(1, 100), (2, 0)], Sticky::None, false)).await;
@@ -106,7 +106,7 @@ async fn a_client_stays_with_its_version() {
         seen[usize::from(text == "two")] = true;
     }
     assert_eq!(seen, [true, true]);
-    // By address there is one client, and it stays without any cookie.
+    // By address there is only one client, which stays with its version without a cookie.
     weigh(&network, split(&[(1, 50), (2, 50)], Sticky::Address, false)).await;
     let counts = counts(&network, &agent, 20).await;
     assert!(counts.contains(&20), "{counts:?}");
@@ -127,7 +127,7 @@ async fn a_call_may_name_its_version_where_that_is_allowed() {
     weigh(&network, split(&[(1, 100), (2, 0)], Sticky::None, true)).await;
     assert_eq!(pinned("v2").await, "two");
     assert_eq!(pinned("v9").await, "one", "there is none");
-    // A policy counts for every version.
+    // A policy applies to every version.
     let mut guarded = split(&[(1, 100), (2, 0)], Sticky::None, true);
     guarded.policy = toml::from_str("authentication.kind = \"api_key\"").expect("a policy");
     weigh(&network, guarded).await;

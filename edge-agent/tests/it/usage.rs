@@ -22,13 +22,13 @@ use crate::bursts::{container, deployed, engine, runtime};
 use crate::support::killable::Killable;
 use crate::support::{Network, host, problem};
 
-/// The last record of each call, and how many of its records are its end.
+/// By call: its last record, and how many of its records are its end.
 type Calls = BTreeMap<InvocationId, (UsageRecord, usize)>;
 
-/// The calls that the node has written: what its log keeps, and what waits to be handed over.
+/// The calls that the node has written: those in its log, and those waiting to be handed over.
 fn written(network: &Network) -> Calls {
     loop {
-        // A file is renamed when it is sealed and when it has been handed over; then another look finds it.
+        // Files are renamed when they are sealed and when they were handed over; then another look finds them.
         if let Some(calls) = try_written(network) {
             return calls;
         }
@@ -41,7 +41,7 @@ fn try_written(network: &Network) -> Option<Calls> {
     let mut paths: Vec<_> = entries
         .map(|entry| entry.expect("an entry").path())
         .collect();
-    // By their ids, which grow with time.
+    // Sorted by id, which grows with time.
     paths.sort();
     let mut calls = Calls::new();
     for path in paths {
@@ -57,13 +57,13 @@ fn try_written(network: &Network) -> Option<Calls> {
     Some(calls)
 }
 
-/// Waits until what the controller has counted is what the node has written, and that is the ends of this many calls.
+/// Waits until the controller has counted what the node has written, with this many ended calls.
 async fn until_billed(network: &Network, count: usize) -> Calls {
     let ended = |calls: &Calls| calls.values().filter(|(_, ends)| *ends > 0).count();
     until_counted(network, |calls| ended(calls) == count).await
 }
 
-/// Waits until what the controller has counted is what the node has written, and that is enough.
+/// Waits until the controller has counted what the node has written, and `is_enough` accepts it.
 async fn until_counted(network: &Network, is_enough: impl Fn(&Calls) -> bool) -> Calls {
     wait::until("all calls to be counted", async || {
         let calls = written(network);
@@ -106,7 +106,7 @@ async fn every_call_is_billed_once_with_what_it_used() {
         network.until_text(&agent, "hello", "hello there").await;
         let calls = until_billed(&network, 1).await;
         let before = calls.len();
-        // The receipt of one batch is lost: it comes again and is not counted again.
+        // The receipt of one batch is lost: the batch is sent again and not counted again.
         network.controller.lose_receipts(1);
         assert_eq!(network.text(&agent, "hello").await, "hello there");
         let trapped = network
@@ -128,7 +128,7 @@ async fn every_call_is_billed_once_with_what_it_used() {
             .head(format!("http://{}/", agent.gateway_address()))
             .header(HOST, host("hello"));
         assert_eq!(head.send().await.expect("an answer").status(), 200);
-        // Not a call: no function was reached.
+        // Not a billed call: no function was reached.
         let nobody = network
             .get(&agent, "nobody", "/")
             .send()
@@ -250,7 +250,7 @@ async fn what_was_not_handed_over_is_after_a_restart() {
     agent.stop().await;
 }
 
-/// Calls until the agent is gone, each time with a body of another length, and notes what came back whole.
+/// Makes calls until the agent is gone, each with a body of another length, and notes which came back complete.
 async fn call_until_gone(agent: &Killable, client: reqwest::Client, answers: &Answers) {
     loop {
         let length = answers.next.fetch_add(1, Ordering::SeqCst);
@@ -268,7 +268,7 @@ async fn call_until_gone(agent: &Killable, client: reqwest::Client, answers: &An
     }
 }
 
-/// Calls of the app that answers what it is sent: a call is known by its length, also in the record of it.
+/// Calls of the app that echoes its input: a call is identified by its length, also in its record.
 struct Answers {
     next: AtomicUsize,
     heard: watch::Sender<Vec<usize>>,
@@ -279,7 +279,7 @@ async fn an_agent_that_is_killed_loses_no_call_that_was_answered_and_bills_none_
     Box::pin(killed(4, 20_000)).await;
 }
 
-/// Kills the agent so often, each time after a number of answers that the seed gives.
+/// Kills the agent this many times, each time after a number of answers derived from the seed.
 async fn killed(kills: u64, seed: u64) {
     let network = Network::start().await;
     let component = components::echo();
@@ -296,7 +296,7 @@ async fn killed(kills: u64, seed: u64) {
         let mut process = agent.start().await;
         agent.until_it_answers(&network.client, "echo").await;
         network.controller.lose_receipts(usize::from(run % 2 == 0));
-        // The first answers, or somewhere in the middle; the other callers' calls are anywhere then.
+        // During the first answers, or somewhere in the middle; the other callers' calls are at any point then.
         let wanted = answers.heard.borrow().len() + random.random_range(1..40);
         let kill = async {
             let mut heard = answers.heard.subscribe();
@@ -310,11 +310,11 @@ async fn killed(kills: u64, seed: u64) {
     }
     let process = agent.start().await;
     agent.until_it_answers(&network.client, "echo").await;
-    // Records are handed over in their order: with this one, all before it are there.
+    // Records are handed over in order: once this one has arrived, so have all before it.
     let last = answers.next.load(Ordering::SeqCst);
     let call = agent.post(&network.client, "echo").body(vec![b'x'; last]);
     assert_eq!(call.send().await.expect("an answer").status(), 200);
-    // What is counted is what was written, however often the node died between the two.
+    // What is counted is what was written, however often the node died in between.
     let calls = until_counted(&network, |calls| {
         let mut records = calls.values().map(|(record, _)| record.egress_bytes);
         records.any(|egress| egress == last as u64)
@@ -325,7 +325,7 @@ async fn killed(kills: u64, seed: u64) {
         assert_eq!(*ends, 1, "in two batches, or without an end: {record:?}");
         *billed.entry(record.egress_bytes).or_default() += 1;
     }
-    // Readiness is asked for with calls without a body.
+    // Readiness is probed with calls without a body.
     billed.remove(&0);
     let twice: Vec<_> = billed.iter().filter(|(_, records)| **records > 1).collect();
     assert!(twice.is_empty(), "billed twice: {twice:?}");
@@ -357,7 +357,7 @@ async fn calls_that_an_instance_took_and_did_not_answer_are_billed_once() {
     let unable = FakeProgram::text("never").at_start(AtStart::Exits(Exit::ended(1)), &[]);
     engine.add_image("unable", unable);
     let mut settings = network.settings("eu-west-1");
-    // Far more than a start takes here, also when the machine is busy; only calls of what never starts wait for so long.
+    // Far longer than a start takes here, even on a busy machine; only calls of an app that never starts wait this long.
     settings.instances.wait = DurationMs::from_secs(15);
     let agent = network
         .agent_with(settings, runtime(&engine, "eu-west-1"))
@@ -380,7 +380,7 @@ async fn calls_that_an_instance_took_and_did_not_answer_are_billed_once() {
         answer = call("left") => panic!("{answer:?}"),
         () = arrived.notified() => {}
     }
-    // What never reached an instance has no record.
+    // Calls that never reached an instance have no record.
     let calls = until_billed(&network, 3).await;
     let of = |app: &str| {
         let mut records = calls.values().filter(|(r, _)| r.app.as_str() == app);
@@ -411,7 +411,7 @@ async fn a_call_is_billed_until_its_instance_has_let_go_of_it() {
     });
     let engine = engine("stubborn", stubborn.working_on());
     let mut settings = network.settings("eu-west-1");
-    // No pause of a busy machine is long enough for an instance to be replaced.
+    // So long that no pause of a busy machine gets an instance replaced.
     settings.instances.stop_grace = DurationMs::from_secs(50);
     let agent = network
         .agent_with(settings, runtime(&engine, "eu-west-1"))
@@ -450,7 +450,7 @@ async fn a_call_is_billed_until_its_instance_has_let_go_of_it() {
             assert!(of_app.next().is_none(), "{calls:?}");
             found
         };
-        // What is known when nobody waits any more, should the node die.
+        // The record that counts if the node dies now, after the caller has stopped waiting.
         let known = record(UsageOutcome::Running).await;
         assert_eq!(known.outcome, UsageOutcome::Running);
         let busy = async || network.metric(&agent, "fdn_agent_calls_busy").await;

@@ -1,4 +1,4 @@
-//! Workflows over agents of two clusters: the right answer wherever stages run, failures told, a lost cluster replaced where that is safe.
+//! Workflows over agents of two clusters: the right answer wherever stages run, failures reported, a lost cluster replaced where that is safe.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ impl Two {
         Box::pin(Self::start_with(|_| ())).await
     }
 
-    /// Two agents, the one of us-east with other settings.
+    /// Two agents; the one of us-east with changed settings.
     async fn start_with(change: impl FnOnce(&mut Settings)) -> Self {
         let network = Network::start().await;
         let eu = network.agent(settings(&network, "n-1", "eu-west")).await;
@@ -72,7 +72,7 @@ fn five() -> Vec<Function<'static>> {
     ]
 }
 
-/// What the join is handed, and so answers.
+/// The input of the join, which is also its answer.
 fn joined(image: &[u8]) -> Vec<u8> {
     let stage = |name: &str| name.parse().expect("stage");
     let (resize, sharpen, text) = (stage("resize"), stage("sharpen"), stage("text"));
@@ -81,7 +81,7 @@ fn joined(image: &[u8]) -> Vec<u8> {
         content_type: UNKNOWN,
         body,
     };
-    // In the order of the stages, however they are needed.
+    // In the order of the stages, whatever the order of `needs`.
     let parts = [
         part(&resize, &b"/?w=3"[..]),
         part(&sharpen, image),
@@ -121,7 +121,7 @@ async fn five_stages_over_two_clusters_answer_byte_for_byte() {
     assert_eq!(two.network.metric(&two.us, served).await, Some(3.0));
     let runs = "fdn_agent_workflow_runs_total{node=\"n-1\",outcome=\"answered\"}";
     assert_eq!(two.network.metric(&two.eu, runs).await, Some(1.0));
-    // What was measured of stages is told, so that plans can count with it.
+    // The measurements of stages are reported, so that plans can use them.
     let status = two.network.until_status(|status| {
         let stages = status.apps.iter().flat_map(|app| &app.stages);
         status.node.as_str() == "n-1" && stages.count() > 0
@@ -249,7 +249,7 @@ async fn a_workflow_that_takes_too_long_is_ended() {
     two.stop().await;
 }
 
-/// A run with one stage in us-east, which is stopped while that runs there, and lets calls end for `grace`.
+/// A run with one stage in us-east, whose node is stopped during the stage, with `grace` for running calls.
 async fn stopped_midway(
     idempotent: bool,
     (takes_ms, grace): (u32, DurationMs),
@@ -291,9 +291,9 @@ stages:
     (status, told, stages)
 }
 
-/// A node whose grace is over before the stage: its calls are cut.
+/// A node whose grace period ends before the stage: its calls are cut.
 const LOST: (u32, DurationMs) = (600_000, DurationMs::from_millis(10));
-/// The same for a stage that also runs to its end, elsewhere.
+/// The same for a stage that later runs to its end elsewhere.
 const LOST_SOON: (u32, DurationMs) = (8_000, DurationMs::from_millis(10));
 
 #[tokio::test(flavor = "multi_thread")]
@@ -435,7 +435,7 @@ stages:
         }
     })
     .await;
-    // Whoever's turn it is: this node itself, one without containers, the one with them.
+    // Whichever node's turn it is: this node itself, one without containers, or the one with them.
     for _ in 0..6 {
         let (text, elsewhere, told) = called().await;
         assert_eq!((text.as_str(), elsewhere), ("hello", false), "{told:?}");

@@ -1,4 +1,4 @@
-//! Stage calls by the certificates of enrolment: nodes of other clusters are let in, others and revoked ones are not.
+//! Stage calls with the certificates of enrolment: nodes of other clusters are accepted, others and revoked ones are not.
 
 use fdn_core::Timestamp;
 use fdn_core::feed::Frame;
@@ -24,7 +24,7 @@ fn secured(network: &Network, node: &str, cluster: &str, ca: &Authority) -> Sett
     settings
 }
 
-/// Where the second stage ran.
+/// The cluster where the second stage ran.
 async fn ran(network: &Network, eu: &Agent) -> String {
     let answer = network.post(eu, "two", "/").body("x").send().await;
     let answer = answer.expect("an answer");
@@ -66,7 +66,7 @@ async fn stages_are_called_across_clusters_until_a_certificate_is_revoked() {
     let plain = client.expect("a client").get(format!("http://{address}/"));
     assert!(plain.send().await.is_err());
 
-    // The caller's certificate is revoked, of which it has not heard: us-east takes no more of its calls.
+    // The caller's certificate is revoked, which the caller does not know: us-east refuses its further calls.
     let fleet = FleetDesired {
         revision: network.next_revision(),
         revoked: vec![Revoked {

@@ -1,4 +1,4 @@
-//! The two calls by which a machine gets and renews its certificate at the controllers' API.
+//! The two calls of the controllers' API by which a machine gets and renews its certificate.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::path::PathBuf;
@@ -17,27 +17,27 @@ use tracing::warn;
 use super::{Identity, JoinError};
 use crate::proxy;
 
-/// The longest silence of the controller.
+/// The read timeout: the longest silence of the controller.
 const IDLE: Duration = Duration::from_secs(30);
-/// The largest answer that is read.
+/// The largest answer that is read, in bytes.
 const ANSWER_MAX: usize = 4 << 20;
 
-/// The controller.
+/// A client of the controllers' API.
 #[derive(Clone, Debug)]
 pub struct Controller {
     url: reqwest::Url,
     client: reqwest::Client,
     way: Way,
-    /// The authority that a join token names.
+    /// The pinned authority, from a join token.
     pin: Option<Arc<Pin>>,
 }
 
-/// How the controllers' API is reached, and known.
+/// How the controllers' API is reached, and how its certificate is verified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Way {
-    /// The authorities that its https certificate is checked against, in place of the web's.
+    /// The certificate authorities for its https certificate, in place of the public ones.
     pub ca_file: Option<PathBuf>,
-    /// The proxy that carries connections there, as `http://HOST:PORT`.
+    /// The proxy for connections to it, as `http://HOST:PORT`.
     pub proxy: Option<String>,
 }
 
@@ -54,13 +54,13 @@ impl Way {
 }
 
 impl Controller {
-    /// This machine's address that packets to the controller leave from. Nothing is sent: connecting a datagram socket only looks the way up.
+    /// This machine's source address for packets to the controller. Sends nothing: connecting a datagram socket only looks up the route.
     ///
     /// # Errors
-    /// When there is no way.
+    /// When there is no route.
     pub fn own_address(&self) -> Result<IpAddr, JoinError> {
         let (mut host, mut port) = self.host_and_port();
-        // Behind a proxy nobody may know the controller's name, and nothing goes there but through it.
+        // Behind a proxy, the controller's name may not resolve here, and all traffic to it goes through the proxy.
         let proxy = self.way.proxy.as_deref();
         let proxy = proxy.and_then(|url| reqwest::Url::parse(url).ok());
         if let Some(proxy) = proxy {
@@ -92,10 +92,10 @@ impl Controller {
         Err(unreachable(last))
     }
 
-    /// The controller at `url`.
+    /// A client for the controller at `url`.
     ///
     /// # Errors
-    /// When that is no address, the file holds no authorities, or the proxy's address is none.
+    /// When `url` is not a valid address, the file contains no authorities, or the proxy's address is not valid.
     pub fn new(url: &str, way: Way) -> Result<Self, JoinError> {
         let parsed = reqwest::Url::parse(url).ok();
         let usable = parsed.filter(|parsed| {
@@ -115,7 +115,7 @@ impl Controller {
         })
     }
 
-    /// The same, known by the authority that the join token names, unless a file of authorities was given.
+    /// The same client, pinned to the authority that the join token names, unless a file of authorities was given.
     ///
     /// # Errors
     /// When the TLS settings are refused.
@@ -130,8 +130,8 @@ impl Controller {
         Ok(self)
     }
 
-    /// Keeps with the identity what the API is checked against from now on, for the next certificate if this one ends while the machine is away: the given
-    /// authorities, or that of the join token; where.
+    /// Stores with the identity the authorities against which the API is checked from now on: the given ones, or that of the join token. They are
+    /// needed for the next certificate if this one expires while the machine is away. Returns where they are stored.
     ///
     /// # Errors
     /// When a file cannot be read or written.
@@ -142,11 +142,12 @@ impl Controller {
         }
     }
 
-    /// The same for a machine that has joined: nothing, with a word of what to do, if the file cannot be used. It asks there only when its certificate is
-    /// about to end and it has no connection to a controller, so it goes on without. `join` is the command that takes another file.
+    /// The client of a machine that has joined; `None`, with a log message that says what to do, if the file of authorities cannot be
+    /// used. The machine needs this client only when its certificate is about to expire and it has no connection to a controller, so it runs
+    /// without it. `join` is the command that takes another file.
     ///
     /// # Errors
-    /// When that is no address.
+    /// When `url` is not a valid address.
     pub fn of_member(url: &str, way: Way, join: &str) -> Result<Option<Self>, JoinError> {
         let without = Self::new(
             url,
@@ -172,13 +173,13 @@ impl Controller {
         }
     }
 
-    /// Its address as people write it.
+    /// The controller's URL as people write it.
     #[must_use]
     pub fn url(&self) -> String {
         self.url.as_str().trim_end_matches('/').to_owned()
     }
 
-    /// Its host and port.
+    /// The controller's host and port.
     #[must_use]
     pub fn host_and_port(&self) -> (String, u16) {
         (
@@ -187,10 +188,10 @@ impl Controller {
         )
     }
 
-    /// Refuses to send secrets where they could be read on the way.
+    /// Refuses to send secrets over a connection that others could read.
     ///
     /// # Errors
-    /// When the address is not https, not on this machine, and nobody said that it is fine.
+    /// When the address is not https, not on this machine, and plain HTTP was not allowed.
     pub fn check_safety(&self, allowed: bool) -> Result<(), JoinError> {
         let (host, _) = self.host_and_port();
         let here = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
@@ -201,7 +202,7 @@ impl Controller {
         }
     }
 
-    /// Asks to be let in.
+    /// Asks the controller to enrol this machine.
     ///
     /// # Errors
     /// When the controller refuses or cannot be reached.
@@ -262,7 +263,7 @@ impl Controller {
     }
 }
 
-/// The host of a URL without brackets.
+/// The host of a URL, without brackets.
 fn plain(url: &reqwest::Url) -> String {
     let host = url.host_str().unwrap_or_default();
     host.trim_matches(['[', ']']).to_owned()
@@ -284,7 +285,7 @@ mod tests {
         };
         let here = IpAddr::from([127, 0, 0, 1]);
         assert_eq!(own("http://127.0.0.1:9", None), here);
-        // Nobody here knows that name.
+        // That name does not resolve here.
         let far = "https://controller.fdn.invalid";
         assert_eq!(own(far, Some("http://127.0.0.1:9")), here);
     }

@@ -1,4 +1,4 @@
-//! Why a machine was not let in; each says what to do.
+//! Errors of joining; each message says what to do.
 
 use std::path::PathBuf;
 
@@ -7,20 +7,20 @@ use fdn_core::{Coded, ErrorCode, ParseError, Problem};
 
 use crate::LinkError;
 
-/// Why a machine did not become a node.
+/// Why a machine did not become part of the network.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// The file holds no join token.
+    /// The file does not contain a join token.
     #[error("the file of --token-file does not hold a join token")]
     Token(#[source] ParseError),
-    /// The controller's address makes no sense.
+    /// The controller's address is not valid.
     #[error("{url:?} is no address of a controller: expected https://HOST or http://HOST:PORT")]
     Url {
-        /// What was given.
+        /// The given address.
         url: String,
     },
-    /// What is sent could be read on the way.
+    /// The connection is not encrypted, so others could read what is sent.
     #[error(
         "{url} is not encrypted, and joining sends keys: use the controller's https:// address \
          (or --allow-plain-http on a network that nobody else can read)"
@@ -36,16 +36,16 @@ pub enum JoinError {
     Unreachable {
         /// The address.
         url: String,
-        /// What was seen.
+        /// The cause.
         reason: String,
     },
-    /// The controller says no.
+    /// The controller refused the request.
     #[error("the controller refused: {}", .0.detail)]
     Refused(Box<Problem>),
-    /// What was asked over the connection to a controller was not answered.
+    /// The request over the connection to a controller failed.
     #[error("no certificate came over the connection to a controller: {0}")]
     Connection(LinkError),
-    /// Whoever answers shows another authority than the join token names.
+    /// The server presents an authority other than the one that the join token names.
     #[error(
         "what answers at {url} does not show the authority whose hash is in the join token, and was told nothing: it is not the controller, or the \
          certificate file of its API (or of the proxy in front of it) lacks the authority's certificate at its end; \
@@ -55,46 +55,46 @@ pub enum JoinError {
         /// The address.
         url: String,
     },
-    /// What answers is no controller.
+    /// The server is not a controller of this version.
     #[error("what answers at {url} is no controller of this version: {reason}")]
     Foreign {
         /// The address.
         url: String,
-        /// What was seen.
+        /// The cause.
         reason: String,
     },
-    /// The machine's host name is no node name.
+    /// The machine's host name is not a valid node name.
     #[error("the host name {0:?} cannot be a node's name; give one with --node")]
     HostName(String),
-    /// The machine is another node already.
+    /// The machine already has the identity of another node.
     #[error(
         "{data} holds the identity of {} {} in cluster {}; give another --data, or remove that folder if that one is no more",
         .identity.role.noun(), .identity.name, .identity.cluster
     )]
     Another {
-        /// Which node.
+        /// The node that it is.
         identity: Machine,
-        /// The folder.
+        /// The data folder.
         data: PathBuf,
     },
-    /// The configuration is another node's.
+    /// The configuration file belongs to another node.
     #[error("{path} configures {found}; give another --config, or remove the file")]
     Config {
         /// The file.
         path: PathBuf,
-        /// Which node in which cluster.
+        /// The node and cluster that it configures.
         found: String,
     },
-    /// The address of the proxy makes no sense.
+    /// The address of the proxy is not valid.
     #[error("--proxy {url:?} is no proxy: expected http://HOST:PORT")]
     Proxy {
-        /// What was given.
+        /// The given address.
         url: String,
     },
-    /// Certificates, keys or files.
+    /// An error with certificates, keys or files.
     #[error(transparent)]
     Service(#[from] fdn_service::ServiceError),
-    /// The answer does not fit what was asked for.
+    /// The answer does not match the request.
     #[error("the controller's answer does not fit this machine's request: {0}")]
     Answer(String),
 }
@@ -148,7 +148,7 @@ mod tests {
             error.to_string(),
             format!("the controller refused: {words}")
         );
-        // An answer without a code says nothing about the certificate.
+        // An answer without an error code says nothing about the certificate.
         let error = JoinError::from(refused(None));
         assert_eq!(error.code(), ErrorCode::ControllerUnreachable);
         let error = JoinError::from(LinkError::Removed);

@@ -1,4 +1,4 @@
-//! The identity of a machine on disk.
+//! The files of a machine's identity: their layout, reading and writing.
 
 use std::path::{Path, PathBuf};
 
@@ -10,26 +10,26 @@ use serde::{Deserialize, Serialize};
 use super::JoinError;
 use crate::{IdentityFiles, disk};
 
-/// The files that make a machine one of the network. All but the certificates can be read by their owner only.
+/// The paths of the files that make a machine part of the network. All but the certificates and `joined` are readable by their owner only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     folder: PathBuf,
-    /// The machine's key.
+    /// The machine's private key.
     pub key: PathBuf,
     /// The machine's certificate.
     pub certificate: PathBuf,
-    /// The certificates that others are checked against.
+    /// The certificates of the network's authorities, against which peers are checked.
     pub ca: PathBuf,
-    /// The certificates that the controllers' API is checked against, if it was joined with a file of them.
+    /// The certificates against which the controllers' API is checked, if other than the public authorities.
     pub api_ca: PathBuf,
     /// The machine's own token.
     pub token: PathBuf,
-    /// How it joined ([`Joined`]).
+    /// The record of how it joined ([`Joined`]).
     pub joined: PathBuf,
 }
 
 impl Identity {
-    /// The files below a data folder.
+    /// The paths below a data folder.
     #[must_use]
     pub fn below(data: &Path) -> Self {
         let folder = data.join("identity");
@@ -44,7 +44,7 @@ impl Identity {
         }
     }
 
-    /// Those that connections need.
+    /// The files that connections need.
     #[must_use]
     pub fn files(&self) -> IdentityFiles {
         IdentityFiles {
@@ -54,15 +54,16 @@ impl Identity {
         }
     }
 
-    /// Makes the folder.
+    /// Creates the folder.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn prepare(&self) -> Result<(), JoinError> {
         Ok(disk::folder(&self.folder)?)
     }
 
-    /// Keeps the authorities of the controllers' API beside the rest, for the next certificate if this one ends while the machine is away; where.
+    /// Stores the authorities of the controllers' API with the identity, for the next certificate if this one expires while the machine is away.
+    /// Returns where they are stored.
     ///
     /// # Errors
     /// When a file cannot be read or written.
@@ -77,13 +78,13 @@ impl Identity {
         self.write_api_ca(&bytes).map(Some)
     }
 
-    /// Keeps these authorities of the controllers' API; where.
+    /// Stores these authorities of the controllers' API and returns where.
     pub(super) fn write_api_ca(&self, bytes: &[u8]) -> Result<PathBuf, JoinError> {
         disk::replace_public(&self.api_ca, bytes)?;
         Ok(self.api_ca.clone())
     }
 
-    /// What the certificate says; nothing if there is none that fits the key.
+    /// The facts in the certificate; `None` if the certificate or its key does not exist.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -105,7 +106,7 @@ impl Identity {
         Ok(Some(Facts::of_pem(&text)?))
     }
 
-    /// Keeps what the controller answered; the certificate last, because its presence means that everything is there.
+    /// Stores the controller's answer; the certificate last, because its presence means that everything else is in place.
     ///
     /// # Errors
     /// When the answer is for another machine, or a file cannot be written.
@@ -120,7 +121,7 @@ impl Identity {
             let text = format!("the certificate is for {}", facts.identity);
             return Err(JoinError::Answer(text));
         }
-        // A key that cannot be read now could not be read at the start either.
+        // A key that is unreadable now would be unreadable at the start as well: fail before anything is written.
         NodeKey::read(&self.key)?;
         disk::replace_public(&self.ca, bundle(&answer.identity.authorities).as_bytes())?;
         disk::replace(&self.token, answer.node_token.as_bytes())?;
@@ -129,25 +130,25 @@ impl Identity {
     }
 }
 
-/// What a machine without a configuration file of its own must know to start: kept beside its identity.
+/// What a machine without a configuration file of its own must know to start; stored with its identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Joined {
-    /// Where machines reach the controllers.
+    /// The addresses at which machines reach the controllers.
     pub controllers: Vec<String>,
-    /// The API that it joined at.
+    /// The URL of the API where it joined.
     pub controller: String,
-    /// The certificates that the API is checked against, if they are not the web's.
+    /// The certificates against which the API is checked, if other than the public authorities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
-    /// The proxy that carries connections to the controllers.
+    /// The proxy for connections to the controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<String>,
-    /// Where others reach it.
+    /// The addresses at which others reach this machine.
     pub addresses: NodeAddresses,
 }
 
 impl Joined {
-    /// Keeps it.
+    /// Stores the record.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -156,7 +157,7 @@ impl Joined {
         Ok(disk::replace_public(&identity.joined, &text)?)
     }
 
-    /// What was kept.
+    /// Reads the stored record.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -170,7 +171,7 @@ impl Joined {
     }
 }
 
-/// Certificates one after another, as files hold them.
+/// Concatenates PEM certificates as in a bundle file.
 #[must_use]
 pub fn bundle(authorities: &[String]) -> String {
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Becoming a machine of a network: the call with a join token, and the identity on disk.
+//! Joining a network: the request with a join token, and the identity on disk.
 
 mod ask;
 mod error;
@@ -18,7 +18,7 @@ pub use renew::{RenewParts, Renewed, Renewer};
 /// Reads a join token from a file; `-` is standard input.
 ///
 /// # Errors
-/// When it cannot be read, or is none.
+/// When it cannot be read, or is not a join token.
 pub fn read_token(path: &Path) -> Result<JoinToken, JoinError> {
     let text = if path.as_os_str() == "-" {
         let mut line = String::new();
@@ -34,7 +34,7 @@ pub fn read_token(path: &Path) -> Result<JoinToken, JoinError> {
     text.parse().map_err(JoinError::Token)
 }
 
-/// Where machines reach the controllers, where `host` is the one that this machine joined at.
+/// The addresses at which machines reach the controllers; where an address is only a port, `host` is used, the host at which this machine joined.
 #[must_use]
 pub fn controllers(answer: &EnrolResponse, host: &str) -> Vec<String> {
     let written = |controller: &String| match controller.strip_prefix(':') {

@@ -1,7 +1,7 @@
-//! The next certificate, in time: after two thirds of the present one's life, again and again until it is there.
+//! Certificate renewal: after two thirds of the present certificate's lifetime, with retries until it succeeds.
 //!
-//! It is asked for over the connection, and where there is none because the certificate has ended, at the controllers' API. Either way the request is
-//! signed by the certificate's key.
+//! The next certificate is requested over the connection to a controller or, if there is none, for example because the certificate has expired,
+//! from the controllers' API. Either way the request is signed with the certificate's key.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,39 +16,39 @@ use tracing::{error, info, warn};
 use super::{Controller, JoinError};
 use crate::{IdentityFiles, SharedCentre, ask_json, disk, pause};
 
-/// The longest sleep: the machine's clock may be set, and a file be replaced by hand.
+/// The longest sleep between checks: the machine's clock may be adjusted, and a file may be replaced by hand.
 const LOOK_AGAIN: Duration = Duration::from_secs(3600);
 
-/// Takes note of a new certificate: its serial number, and whom to trust.
+/// A callback for a new certificate, with its serial number and the authorities to trust.
 pub type Renewed = Box<dyn Fn(&str, &[String]) -> Result<(), ServiceError> + Send + Sync>;
 
-/// Replaces the machine's certificate in time.
+/// Renews the machine's certificate in time.
 pub struct Renewer {
     parts: RenewParts,
     failures: u32,
 }
 
-/// What a renewer needs.
+/// The dependencies and settings of a renewer.
 pub struct RenewParts {
-    /// Where to ask first.
+    /// The connection to a controller, asked first.
     pub centre: SharedCentre,
-    /// How long that may take.
+    /// The time limit for that request.
     pub answer_timeout: Duration,
-    /// Where to ask while there is no connection, if that is known.
+    /// The controllers' API, asked if there is no connection; `None` if it cannot be used.
     pub controller: Option<Controller>,
-    /// The files.
+    /// The identity's files.
     pub files: IdentityFiles,
-    /// The pause after a failure, which doubles.
+    /// The pause after the first failure; it doubles with each further one.
     pub retry: DurationMs,
     /// The longest such pause.
     pub retry_max: DurationMs,
     /// The file of the machine's own token.
     pub token_file: PathBuf,
-    /// Where others reach the machine.
+    /// The addresses at which others reach the machine.
     pub addresses: NodeAddresses,
-    /// Who is told of the new certificate.
+    /// Called with each new certificate.
     pub renewed: Renewed,
-    /// Shows when the certificate ends, in seconds since 1970.
+    /// Shows when the certificate expires, in seconds since 1970.
     pub expires: IntGauge,
 }
 
@@ -70,7 +70,7 @@ impl Renewer {
         }
     }
 
-    /// Renews if it is time; how long to wait then.
+    /// Renews the certificate if it is due; returns how long to wait until the next step.
     pub async fn step(&mut self) -> Duration {
         match self.try_step().await {
             Ok(wait) => {
@@ -80,7 +80,7 @@ impl Renewer {
             Err(failure) => {
                 self.failures = self.failures.saturating_add(1);
                 if failure.code() == ErrorCode::CertificateRefused {
-                    // What it says tells what to do; it goes on being asked for, because a clock may be set right.
+                    // The error text says what to do. Renewal is still retried, because the cause may be a clock that is corrected later.
                     let code = failure.code().as_str();
                     error!(
                         code, %failure,
@@ -159,7 +159,7 @@ fn read(path: &Path) -> Result<Facts<Machine>, JoinError> {
     Ok(Facts::of_pem(&text)?)
 }
 
-/// How long until a certificate should be renewed, as far as one sleep should go.
+/// The time until a certificate should be renewed, at most [`LOOK_AGAIN`].
 fn until_due(facts: &Facts<Machine>, now: Timestamp) -> Duration {
     renew_at(facts.issued_at, facts.expires_at)
         .since(now)

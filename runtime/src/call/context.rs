@@ -1,4 +1,4 @@
-//! Who calls, with what, and how far the guest may go.
+//! The context of a call: its environment, its limits, and where its output and requests may go.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,30 +10,30 @@ use fdn_core::manifest::{AllowedHost, Manifest};
 use crate::log::LogSink;
 use crate::outbound::Network;
 
-/// How far one call may go. Made from a manifest with [`Limits::from`]; what a manifest does not say has a default here.
+/// The limits of one call. Made from a manifest with [`Limits::from`]; what a manifest does not set has a default here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The sum of all linear memories and tables of the instance.
+    /// Memory: the sum of all linear memories and tables of the instance.
     pub memory: ByteSize,
     /// CPU time of the guest.
     pub cpu_time: Duration,
-    /// From [`crate::Function::call`] to the last byte of the response.
+    /// Time from [`crate::Function::call`] to the last byte of the response.
     pub timeout: Duration,
-    /// The request body.
+    /// Size of the request body.
     pub body: ByteSize,
-    /// The response body.
+    /// Size of the response body.
     pub response: ByteSize,
-    /// One line of output; the rest of a longer one is cut.
+    /// Bytes of one line of output; the rest of a longer line is cut off.
     pub log_line: usize,
-    /// All lines of one call together; what comes after is dropped, and one line says so.
+    /// Bytes of all output lines of one call together; the rest is dropped, and one line says so.
     pub log_total: usize,
-    /// Outbound requests that may be open at the same time.
+    /// Concurrently open outbound requests.
     pub outbound_open: u32,
-    /// Outbound requests in all.
+    /// Outbound requests in total.
     pub outbound_total: u32,
-    /// The body of one outbound request, and that of its response.
+    /// Size of the body of one outbound request, and of that of its response.
     pub outbound_body: ByteSize,
-    /// How long an outbound connection may take to be made.
+    /// The time limit for making an outbound connection.
     pub outbound_connect: Duration,
 }
 
@@ -61,32 +61,32 @@ impl From<&Manifest> for Limits {
     }
 }
 
-/// Everything a call needs besides the request. Cheap to clone: make one per function version and set `log` for each call.
+/// Everything that a call needs besides the request. Cheap to clone: make one per function version and set `log` for each call.
 #[derive(Clone)]
 pub struct CallContext {
-    /// Environment variables, secrets among them. Share one `Arc` per function version: an idle instance is only reused for
+    /// Environment variables, including secrets. Share one `Arc` per function version: an idle instance is only reused for
     /// a call with the same variables.
     pub env: Arc<[(String, String)]>,
-    /// How far it may go.
+    /// The limits of the call.
     pub limits: Limits,
-    /// Where it may send requests.
+    /// The hosts to which it may send requests.
     pub allowed_hosts: Arc<BTreeSet<AllowedHost>>,
-    /// Whether it may send any.
+    /// Whether it has a network at all.
     pub network: Network,
-    /// Where its output goes.
+    /// The sink of its output.
     pub log: Arc<dyn LogSink>,
-    /// How many calls an instance may serve, one after another; 0 and 1 both mean a fresh instance for this call.
+    /// How many calls one instance may serve, one after another; 0 and 1 both mean a fresh instance for this call.
     pub reuse: u32,
-    /// What an instance that is made for this call holds of the node: kept with the instance, and given back with it. A call that
-    /// finds an idle instance gives it back at once, because that instance has its own.
+    /// What an instance made for this call occupies on the node: kept with the instance and released with it. A call that
+    /// uses an idle instance releases it at once, because that instance has its own.
     pub hold: Option<Hold>,
 }
 
-/// Something that is given back when it is dropped.
+/// A resource that is released when it is dropped.
 pub type Hold = Arc<dyn std::any::Any + Send + Sync>;
 
 impl CallContext {
-    /// The context that a manifest asks for. `secrets` are the values of the manifest's secrets, by name.
+    /// The context for a manifest. `secrets` are the values of the manifest's secrets, by name.
     #[must_use]
     pub fn from_manifest(
         manifest: &Manifest,

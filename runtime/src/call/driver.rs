@@ -1,4 +1,4 @@
-//! Moves a guest forward: on the caller's task while it is light, in the background once it is not.
+//! Drives a guest: on the caller's task while it is light, in the background once it is not.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -15,7 +15,7 @@ use crate::error::CallError;
 
 pub(super) type Guest = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The caller's hold on a guest. Dropping it cancels the guest, unless it was detached.
+/// The caller's handle to a guest. Dropping it cancels the guest, unless it was detached.
 pub(super) struct Driver {
     guest: State,
     pub(super) shared: Arc<Shared>,
@@ -55,7 +55,7 @@ impl Driver {
         matches!(self.guest, State::Done)
     }
 
-    /// Moves the guest on. Ready once it has ended, however it did; [`Shared::outcome`] then says how.
+    /// Drives the guest. Ready once it has ended, for whatever reason; [`Shared::outcome`] has the result.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.guest {
             State::Done => return Poll::Ready(()),
@@ -82,7 +82,7 @@ impl Driver {
         self.poll_timer(cx)
     }
 
-    /// Ends the call when its time is over.
+    /// Ends the call once its timeout has passed.
     pub(super) fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let deadline = self.shared.deadline();
         let timer = self
@@ -97,7 +97,7 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Ends the guest now, for this reason, unless the call has failed before.
+    /// Ends the guest now with this reason, unless the call has failed before.
     pub(super) fn cancel(&mut self, reason: CallError) {
         self.shared.fail(reason);
         self.guest = State::Done;
@@ -139,7 +139,7 @@ impl Driver {
     }
 }
 
-/// One poll of the guest. A panic in a host function is our bug, and ends this call only.
+/// One poll of the guest. A panic in a host function is a bug of this crate, and ends only this call.
 fn poll_slice(shared: &Shared, guest: &mut Guest, cx: &mut Context<'_>) -> Poll<()> {
     let polled =
         shared.slice(|| std::panic::catch_unwind(AssertUnwindSafe(|| guest.as_mut().poll(cx))));

@@ -1,4 +1,4 @@
-//! One call of a function: context and limits in, response and measurements out.
+//! One call of a function: it takes context, limits and a request, and yields a response and measurements.
 //!
 //! ```text
 //! let call = function.call(context, request);      // nothing runs yet
@@ -9,11 +9,12 @@
 //! }
 //! ```
 //!
-//! Dropping the call or the response body before its end cancels the guest. When the body has ended and the guest still has
-//! work to do, it goes on in the background until its timeout.
+//! Dropping the call or the response body before its end cancels the guest. If the guest still has work to do when the body has
+//! ended, it continues in the background until its timeout.
 //!
-//! Invariants: the guest is polled by one thread at a time; the outcome is recorded before the instance is dropped, so that
-//! a body that ends because its instance is gone is never taken for a whole one; the first outcome recorded stands.
+//! Invariants: the guest is polled by one thread at a time; a failure is recorded before the instance is dropped, so that
+//! a body that ends because its instance is gone is never mistaken for a complete one; the first failure recorded stands,
+//! even if the guest itself had ended successfully before it.
 
 mod context;
 mod driver;
@@ -38,8 +39,8 @@ use crate::function::Function;
 use crate::guest;
 use driver::Driver;
 
-/// A call that was prepared and runs while [`Call::response`] is awaited. It can be sent between threads; it needs a tokio
-/// runtime with time enabled around it.
+/// A prepared call, which runs while [`Call::response`] is awaited. It is `Send`; it needs a tokio
+/// runtime with time enabled.
 pub struct Call {
     driver: Driver,
 }
@@ -64,8 +65,8 @@ impl Call {
         StatsHandle(self.driver.shared.clone())
     }
 
-    /// Runs the guest until it has set the response head. A small function has then usually ended already, and the body is
-    /// whole, with its length known.
+    /// Runs the guest until it has set the response head. A small function has usually ended by then, and the body is
+    /// complete and of known length.
     ///
     /// # Errors
     /// When the guest ended, or was ended, before it set the head.
@@ -103,7 +104,7 @@ fn poll_head(driver: &mut Driver, cx: &mut Context<'_>) -> Poll<Result<HeadParts
             limit: driver.shared.limits.body,
         });
     }
-    // A guest that has failed already gets a clean error even if it had set a head: nobody has seen that yet.
+    // A guest that has already failed gets a clean error even if it had set a head: nobody has seen that head yet.
     if let Some(Err(error)) = driver.shared.outcome() {
         return Poll::Ready(Err(error));
     }

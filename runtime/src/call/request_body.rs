@@ -1,4 +1,4 @@
-//! Bodies of requests, as callers give them and as guests read them.
+//! Request bodies, as callers provide them and as guests read them.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ use wasmtime_wasi_http::Error as WasiError;
 use super::shared::Shared;
 use crate::error::CallError;
 
-/// The body of a request, as a guest reads it.
+/// The body of a request, as a caller provides it.
 pub struct RequestBody(Source);
 
 enum Source {
@@ -27,19 +27,19 @@ enum Source {
 }
 
 impl RequestBody {
-    /// No body.
+    /// An empty body.
     #[must_use]
     pub fn empty() -> Self {
         Self(Source::Whole(None))
     }
 
-    /// A body that is here already: the fastest way for small ones.
+    /// A body that is completely in memory: the fastest way for small ones.
     #[must_use]
     pub fn full(bytes: impl Into<Bytes>) -> Self {
         Self(Source::Whole(Some(bytes.into()).filter(|b| !b.is_empty())))
     }
 
-    /// Any other body that can be sent between threads.
+    /// Any other body that is `Send`.
     pub fn new<B, E>(body: B) -> Self
     where
         B: Body<Data = Bytes, Error = E> + Send + 'static,
@@ -51,7 +51,7 @@ impl RequestBody {
         ))
     }
 
-    /// A body that is sent piece by piece, for sources that cannot be sent between threads; at most `pieces` wait in between.
+    /// A body sent piece by piece, for sources that are not `Send`; at most `pieces` are buffered.
     #[must_use]
     pub fn channel(pieces: usize) -> (RequestBodySender, Self) {
         let (sender, receiver) = mpsc::channel(pieces.max(1));
@@ -76,7 +76,7 @@ impl RequestBodySender {
     /// Sends one piece; waits while the guest is not reading.
     ///
     /// # Errors
-    /// The call is over or the guest no longer reads: stop sending.
+    /// When the call is over or the guest no longer reads: stop sending.
     pub async fn send(&mut self, bytes: Bytes) -> Result<(), CallError> {
         self.sender
             .send(bytes)
@@ -84,14 +84,14 @@ impl RequestBodySender {
             .map_err(|_| CallError::Cancelled)
     }
 
-    /// Ends the body with an error, so that the guest does not take a cut body for a whole one.
+    /// Ends the body with an error, so that the guest does not take a truncated body for a complete one.
     pub fn abort(self, reason: &str) {
-        // Set before the channel closes, which is what makes the reader look. It is set once: `self` is gone after this.
+        // Set before the channel closes, because the reader checks it then. It is set at most once: `self` is consumed.
         let _ = self.aborted.set(reason.to_owned());
     }
 }
 
-/// A request body on its way into the guest: counted, and dead once its call is over.
+/// A request body as the guest reads it: limited in size, and cut off once its call is over.
 pub(crate) struct GuestRequestBody {
     source: Source,
     left: u64,
@@ -135,7 +135,7 @@ impl Body for GuestRequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, WasiError>>> {
-        // An instance that is reused may still hold the body of an earlier call.
+        // A reused instance may still hold the body of an earlier call.
         if self.shared.is_over() {
             self.source = Source::Whole(None);
             return Poll::Ready(Some(Err(WasiError::ConnectionTerminated)));

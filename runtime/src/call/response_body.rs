@@ -1,4 +1,4 @@
-//! Bodies of responses: whole if the guest has ended with the head, streaming otherwise.
+//! Response bodies: complete if the guest ended when it set the head, streaming otherwise.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -11,12 +11,12 @@ use wasmtime_wasi_http::p2::body::HyperOutgoingBody;
 use super::driver::Driver;
 use crate::error::CallError;
 
-/// The body of a response. Polling it drives the guest; an error means that the response is cut and the connection must be
-/// closed, not ended.
+/// The body of a response. Polling it drives the guest; an error means that the response is truncated and the connection must be
+/// closed, not ended regularly.
 pub struct ResponseBody(Kind);
 
 enum Kind {
-    /// The guest has ended and everything is here.
+    /// The guest has ended and everything is in memory.
     Whole {
         data: Option<Bytes>,
         trailers: Option<http::HeaderMap>,
@@ -28,13 +28,13 @@ enum Kind {
 struct Streaming {
     driver: Driver,
     body: HyperOutgoingBody,
-    /// Frames that were taken out of `body` before the caller asked.
+    /// Frames taken out of `body` before the caller asked for them.
     ahead: VecDeque<Frame<Bytes>>,
     ended: bool,
     left: u64,
 }
 
-/// Takes over a call whose head is set. If the guest has ended, so has the body, and both are settled here.
+/// Takes over a call whose head is set. If the guest has ended and its body can be read to the end, the result is complete.
 pub(super) fn start(
     driver: Driver,
     body: HyperOutgoingBody,
@@ -87,7 +87,7 @@ impl Streaming {
         Ok(())
     }
 
-    /// The next frame that the guest has written, without moving the guest on.
+    /// The next frame that the guest has written, without driving the guest.
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CallError>>> {
         Poll::Ready(match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
             Some(Ok(frame)) => Some(self.count(&frame).map(|()| frame)),
@@ -101,7 +101,7 @@ impl Streaming {
         })
     }
 
-    /// Takes everything out of the body of a guest that has ended.
+    /// Reads everything that is left in the body of a guest that has ended.
     fn collect(&mut self, cx: &mut Context<'_>) -> Result<(), CallError> {
         loop {
             match self.poll_body(cx) {
@@ -153,7 +153,7 @@ impl Streaming {
             return Poll::Ready(Some(Ok(frame)));
         }
         if std::time::Instant::now() >= self.driver.shared.deadline() {
-            // A guest whose output never runs dry, or a client that reads slowly, would not meet the timer.
+            // The timer would not stop a guest whose output never runs dry, or a client that reads slowly.
             self.driver.cancel(CallError::Timeout {
                 limit: self.driver.shared.limits.timeout,
             });
@@ -173,7 +173,7 @@ impl Streaming {
                 Poll::Pending => {}
             }
             if self.driver.poll(cx).is_pending() {
-                // What the guest has written in this poll is taken at once.
+                // What the guest has written in this poll is returned at once.
                 match self.poll_body(cx) {
                     Poll::Ready(Some(frame)) => return Poll::Ready(Some(frame)),
                     Poll::Ready(None) => return Poll::Ready(self.end(cx)),
@@ -183,9 +183,9 @@ impl Streaming {
         }
     }
 
-    /// The body has ended: because the guest said so, or because the guest is gone.
+    /// The body has ended: because the guest ended it, or because the guest is gone.
     fn end(&mut self, cx: &mut Context<'_>) -> Option<Result<Frame<Bytes>, CallError>> {
-        // Most guests return right after the end of their body; the others go on without a caller.
+        // Most guests return right after the end of their body; the others continue without a caller.
         if self.driver.poll(cx).is_pending() {
             self.driver.detach();
         }
@@ -197,7 +197,7 @@ impl Streaming {
 }
 
 impl ResponseBody {
-    /// The whole body if it is here already, so that a gateway can send it with its length; `None` while it is streamed or
+    /// The complete body if it is in memory, so that a gateway can send it with its length; `None` while it is streamed or
     /// has trailers.
     #[must_use]
     pub fn as_full(&self) -> Option<&Bytes> {

@@ -1,4 +1,4 @@
-//! What the caller's side and the guest's side of a call tell each other.
+//! State shared by the caller's side and the guest's side of a call.
 //!
 //! In the common case both sides run in the same poll on the same thread, so this is one allocation, one lock that is never
 //! contended, and a few atomics.
@@ -25,15 +25,15 @@ pub(crate) type Head = Result<http::Response<HyperOutgoingBody>, WasiErrorCode>;
 const NOT_SUSPECTED: u64 = u64::MAX;
 const TICK_NS: u64 = 1_000_000 * TICK.as_millis() as u64;
 
-/// What became of a slice.
+/// The verdict on the running slice.
 pub(crate) enum Slice {
-    /// It is not over, as far as can be told.
+    /// The slice is not over, as far as is known.
     Short,
-    /// It is over; so much CPU time was used in all.
+    /// The slice is over; the CPU time of the call so far.
     Used(Duration),
 }
 
-/// CPU time of this thread.
+/// The CPU time of this thread, in ns.
 fn thread_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
@@ -44,17 +44,17 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     pub(crate) limits: Limits,
     log: Arc<dyn LogSink>,
-    /// The guest has used its first slice and belongs in the background.
+    /// Whether the guest has used up its first slice and belongs in the background.
     slice_used: AtomicBool,
-    /// The guest runs in the background: CPU time is then read from the thread's clock.
+    /// Whether the guest runs in the background: its CPU time is then read from the thread's clock.
     heavy: AtomicBool,
-    /// The request body passed its limit.
+    /// Whether the request body exceeded its limit.
     body_exceeded: AtomicBool,
-    /// The outcome is known.
+    /// Whether the outcome is known.
     over: AtomicBool,
     cpu_ns: AtomicU64,
     slice_start_ns: AtomicU64,
-    /// The thread's clock when the running slice was noticed to be long.
+    /// The thread's CPU clock when the running slice was first noticed to be long.
     suspected_at_ns: AtomicU64,
     state: Mutex<State>,
 }
@@ -109,17 +109,17 @@ impl Shared {
         }
     }
 
-    /// Records how the guest ended, unless an outcome is known.
+    /// Records how the guest ended, unless an outcome is already known.
     pub(crate) fn finish(&self, outcome: Result<(), CallError>) {
         self.settle(outcome, |known| known.is_none());
     }
 
-    /// Records a failure of the call, also one that is seen after the guest has ended well. The first failure stands.
+    /// Records a failure of the call, even if the guest has already ended successfully. The first failure stands.
     pub(crate) fn fail(&self, error: CallError) {
         self.settle(Err(error), |known| !matches!(known, Some(Err(_))));
     }
 
-    /// Writes the reason of a bad end to the log, once.
+    /// Records an outcome if `replaces` allows it, and logs the reason of a failure, once.
     fn settle(
         &self,
         outcome: Result<(), CallError>,
@@ -179,8 +179,8 @@ impl Shared {
         self.suspected_at_ns.store(NOT_SUSPECTED, Ordering::Relaxed);
     }
 
-    /// Adds what the running slice has used so far. Only the thread that runs the slice calls this, so that reading and
-    /// writing need not be one step.
+    /// Adds the CPU time of the running slice so far. Only the thread that runs the slice calls this, so that the load and
+    /// the store need not be one atomic step.
     pub(crate) fn count_cpu(&self) {
         let used = self.slice_ns();
         let before = self.cpu_ns.load(Ordering::Relaxed);
@@ -188,11 +188,11 @@ impl Shared {
         self.begin_slice();
     }
 
-    /// Looks at the running slice; called by the guest inside it, at most once a tick.
+    /// Checks the running slice; called by the guest inside it, at most once per tick.
     ///
-    /// On a caller's thread a slice that is long by the wall clock may as well have been preempted, and a light guest must not
-    /// be sent to the background because its node is busy. So such a slice is only suspected at first; the thread's own
-    /// clock, read now and at the next look, then proves it.
+    /// On a caller's thread, a slice that is long by the wall clock may just have been preempted, and a light guest must not
+    /// be sent to the background because its node is busy. So such a slice is only suspected at first; the thread's own CPU
+    /// clock, read now and at the next check, then proves it.
     pub(crate) fn look_at_slice(&self) -> Slice {
         if self.is_heavy() {
             return Slice::Used(self.total_ns());
@@ -216,9 +216,9 @@ impl Shared {
         Duration::from_nanos(self.cpu_ns.load(Ordering::Relaxed) + self.slice_ns())
     }
 
-    /// CPU time of the running slice. In the background it is measured. On a caller's thread asking the kernel for the
-    /// thread's clock would cost as much as the rest of the bookkeeping, so it is the wall clock's up to two ticks, and
-    /// measured from when a longer slice was noticed.
+    /// The CPU time of the running slice, in ns. In the background it is measured. On a caller's thread, asking the kernel for the
+    /// thread's clock would cost as much as the rest of the bookkeeping, so wall-clock time of up to two ticks is counted there, and
+    /// CPU time is measured from when a longer slice was noticed.
     fn slice_ns(&self) -> u64 {
         let wall_or_cpu = self
             .clock_ns()
@@ -275,7 +275,7 @@ impl Shared {
         self.state().outcome.clone()
     }
 
-    /// How the call ended; otherwise the waker is woken when that, or the head, is known.
+    /// How the call ended; otherwise `None`, and the waker is woken when the outcome, or the head, is known.
     pub(super) fn outcome_or_wake(&self, waker: &Waker) -> Option<Result<(), CallError>> {
         let mut state = self.state();
         if state.outcome.is_none() && !state.waker.as_ref().is_some_and(|w| w.will_wake(waker)) {

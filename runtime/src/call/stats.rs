@@ -1,4 +1,4 @@
-//! What one call used.
+//! Measurements of one call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,20 +7,20 @@ use fdn_core::InstanceId;
 
 use super::shared::Shared;
 
-/// What one call used so far.
+/// Measurements of one call so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallStats {
-    /// Until an instance was ready: making one, or taking an idle one.
+    /// Time until an instance was ready: making one, or taking an idle one.
     pub instantiate: Duration,
-    /// From then until the guest returned.
+    /// Time from then until the guest returned.
     pub exec: Duration,
     /// CPU time of the guest, instantiation included.
     pub cpu: Duration,
     /// From the start of the call until the response head was set.
     pub first_byte: Duration,
-    /// The most memory the instance held, in bytes.
+    /// The most memory that the instance held, in bytes.
     pub memory_peak: u64,
-    /// Bytes of the response body that were handed out.
+    /// Bytes of the response body that were passed to the caller.
     pub response_bytes: u64,
     /// Whether the instance had served a call before.
     pub reused: bool,

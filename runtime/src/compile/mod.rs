@@ -1,4 +1,4 @@
-//! Compiling ahead of time, in a process of its own with limits, because a component can make a compiler take long and much.
+//! Ahead-of-time compilation, in a separate process with limits, because a component can make a compiler use much time and memory.
 
 mod cache;
 mod worker;
@@ -21,63 +21,63 @@ use cache::Lookup;
 pub use cache::{CacheUse, CompileCache, IncomingPack, PACKS_MAX};
 pub use worker::compile_worker_main;
 
-/// The argument by which a binary knows that it was started to compile: `main` looks for it first and hands over to
+/// The argument that tells a binary that it was started to compile: `main` checks for it first and hands over to
 /// [`compile_worker_main`].
 pub const COMPILE_WORKER_ARG: &str = "__fdn-compile";
 
-/// How much of the worker's words is kept.
+/// The most bytes of the worker's error output that are kept.
 const WORDS_LIMIT: u64 = 16 << 10;
-/// How much of its report is read: digests of all packs of a cache, twice, fit in.
+/// The most bytes of its report that are read: the digests of all packs of a cache fit in, twice.
 const REPORT_LIMIT: u64 = 128 << 10;
 
-/// What was compiled.
+/// The result of a compilation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileReport {
     /// Bytes of the compiled file.
     pub compiled_size: u64,
     /// Digest of the compiled file.
     pub compiled_digest: Digest,
-    /// How long it took.
+    /// The time that it took.
     pub took: Duration,
-    /// What the cache had of it, if there was one.
+    /// What the cache contributed, if there was one.
     pub cache: Option<CacheUse>,
 }
 
-/// A component that was not compiled.
+/// Why a component was not compiled.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompileError {
     /// The compiler refused the component.
     #[error("the component cannot be compiled: {reason}")]
     Refused {
-        /// In the compiler's words.
+        /// The compiler's message.
         reason: String,
     },
-    /// Too slow.
+    /// The time limit was exceeded.
     #[error("compiling took longer than {limit:?}; make the component smaller")]
     TimeLimit {
         /// The limit.
         limit: Duration,
     },
-    /// Too large.
+    /// The memory limit was exceeded.
     #[error("compiling needed more than {limit} of memory; make the component smaller")]
     MemoryLimit {
         /// The limit.
         limit: ByteSize,
     },
-    /// The files cannot be read or written.
+    /// A file cannot be read or written.
     #[error("cannot read or write {path} while compiling")]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// The compiling process could not be run or broke in another way.
+    /// The compiling process could not be run, or failed for another reason.
     #[error("the compiling process failed: {reason}")]
     Worker {
-        /// What was seen.
+        /// What was observed.
         reason: String,
     },
 }
@@ -100,11 +100,11 @@ pub struct CompileWorker {
     pub exe: PathBuf,
     /// Arguments before [`COMPILE_WORKER_ARG`]; usually none.
     pub args: Vec<OsString>,
-    /// Memory of the process.
+    /// The memory limit of the process.
     pub memory_limit: ByteSize,
-    /// Wall-clock time of the process, and CPU time of all its threads together.
+    /// The limit on the wall-clock time of the process, and on the CPU time of all its threads together.
     pub time_limit: Duration,
-    /// Threads that compile.
+    /// The number of compiling threads.
     pub threads: usize,
 }
 
@@ -124,11 +124,11 @@ impl Default for CompileWorker {
 }
 
 impl CompileWorker {
-    /// Compiles `component` to `output` (see [`crate::compiled_file_name`]), which appears whole, with its checksum, or not
-    /// at all. Functions that the cache has are not compiled again. Dropping the future kills the process.
+    /// Compiles `component` to `output` (see [`crate::compiled_file_name`]), which appears complete, with its checksum, or not
+    /// at all. Functions in the cache are not compiled again. Dropping the future kills the process.
     ///
     /// # Errors
-    /// When the component is refused, a limit is passed, or a file or the process fails.
+    /// When the component is refused, a limit is exceeded, or a file or the process fails.
     pub async fn compile(
         &self,
         component: &Path,
@@ -148,10 +148,10 @@ impl CompileWorker {
             .arg(self.memory_limit.as_bytes().to_string())
             .arg(self.time_limit.as_secs().max(1).to_string())
             .arg(&key)
-            // The environment may hold secrets, and a compiler needs none of it.
+            // The environment may contain secrets, and a compiler needs none of it.
             .env_clear()
             .env("RAYON_NUM_THREADS", self.threads.max(1).to_string())
-            // The worker ends when this pipe does, so that it never outlives this process.
+            // The worker ends when this pipe is closed, so that it never outlives this process.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -178,14 +178,14 @@ impl CompileWorker {
         };
         let status = status.map_err(|error| worker_failed(&error.to_string()))?;
         self.judge(status, &err)?;
-        // A digest, and with a cache what was found there on the next line.
+        // The report: a digest and, with a cache, what was found there on the next line.
         let (digest, found) = out.trim().split_once('\n').unwrap_or((out.trim(), ""));
         let digest: Digest = digest
             .parse()
             .map_err(|_| worker_failed(&format!("it said {out:?} instead of a digest")))?;
         let found = serde_json::from_str(found).ok();
         let output = output.to_owned();
-        // Waits for the disk.
+        // Blocks on the disk.
         tokio::task::spawn_blocking(move || {
             let report = keep(temporary, &output, &digest, &key, started)?;
             Ok(Caching::end(caching, found, report))
@@ -205,11 +205,11 @@ impl CompileWorker {
             (Some(worker::EXIT_MEMORY), _) => Err(CompileError::MemoryLimit {
                 limit: self.memory_limit,
             }),
-            // SIGXCPU, and the SIGKILL that follows it when it is ignored.
+            // SIGXCPU, and the SIGKILL that follows if it is ignored.
             (_, Some(24)) => Err(CompileError::TimeLimit {
                 limit: self.time_limit,
             }),
-            // An allocation that the address-space limit refuses aborts the process.
+            // An allocation refused because of the address-space limit aborts the process.
             (_, Some(6)) if words.contains("memory allocation") => Err(CompileError::MemoryLimit {
                 limit: self.memory_limit,
             }),
@@ -227,7 +227,7 @@ fn worker_failed(reason: &str) -> CompileError {
 async fn words(pipe: Option<impl tokio::io::AsyncRead + Unpin>, limit: u64) -> String {
     let mut text = Vec::new();
     if let Some(pipe) = pipe {
-        // What cannot be read is missing from a message, no more.
+        // What cannot be read is only missing from a message.
         let _ = pipe.take(limit).read_to_end(&mut text).await;
     }
     String::from_utf8_lossy(&text).into_owned()
@@ -238,14 +238,14 @@ fn io_error(path: &Path) -> impl FnOnce(std::io::Error) -> CompileError {
     move |source| CompileError::Io { path, source }
 }
 
-/// A compilation's part of a cache.
+/// The use of a cache by one compilation.
 struct Caching {
     cache: CompileCache,
     pack: IncomingPack,
 }
 
 impl Caching {
-    /// Without the cache if that fails: it is worth only time.
+    /// Prepares the use of a cache; `None` if that fails, because the cache only saves time.
     fn begin(cache: Option<&CompileCache>) -> Option<Self> {
         let cache = cache?.clone();
         match cache.incoming() {
@@ -257,7 +257,7 @@ impl Caching {
         }
     }
 
-    /// Takes note of what was found. Blocks.
+    /// Records what was found. Blocks.
     fn end(
         caching: Option<Self>,
         found: Option<CacheUse>,
@@ -271,7 +271,7 @@ impl Caching {
     }
 }
 
-/// A file of the same folder, so that renaming it is atomic; deleted when dropped.
+/// A temporary file in the same folder, so that renaming it is atomic; deleted when dropped.
 fn temporary_beside(output: &Path) -> Result<tempfile::NamedTempFile, CompileError> {
     let folder = match output.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -283,7 +283,7 @@ fn temporary_beside(output: &Path) -> Result<tempfile::NamedTempFile, CompileErr
         .map_err(io_error(folder))
 }
 
-/// Gives a compiled file its checksum and its name.
+/// Writes the checksum of a compiled file and gives both files their final names.
 fn keep(
     temporary: tempfile::NamedTempFile,
     output: &Path,
@@ -316,7 +316,7 @@ fn keep(
     })
 }
 
-/// A compiled file that comes from elsewhere, while it arrives. Without [`Incoming::keep`] nothing is left of it.
+/// A compiled file being received from elsewhere. Unless [`Incoming::keep`] is called, nothing is left of it.
 #[derive(Debug)]
 pub struct Incoming {
     temporary: tempfile::NamedTempFile,
@@ -325,10 +325,10 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// A file beside `output` (see [`crate::compiled_file_name`]). Blocks.
+    /// A temporary file beside `output` (see [`crate::compiled_file_name`]). Blocks.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn create(output: &Path) -> Result<Self, CompileError> {
         Ok(Self {
             temporary: temporary_beside(output)?,
@@ -345,30 +345,30 @@ impl Incoming {
         self.temporary.reopen().map_err(io_error(&self.output))
     }
 
-    /// Gives what was written its checksum and its name. `digest` must be its digest, and somebody whom this node trusts like itself must have said that
-    /// it is what the compiler of the engine `key` wrote: it will be run as a native program. Blocks.
+    /// Writes the checksum of the received file and gives both their final names. `digest` must be its digest, and a party that this node trusts as
+    /// itself must have stated that the compiler of the engine `key` wrote it: it will be run as native code. Blocks.
     ///
     /// # Errors
-    /// When a file fails.
+    /// When a file operation fails.
     pub fn keep(self, digest: &Digest, key: &str) -> Result<CompileReport, CompileError> {
         keep(self.temporary, &self.output, digest, key, self.started)
     }
 }
 
-/// Where compiling happens.
+/// The place where compilation happens.
 #[derive(Clone, Debug)]
 pub enum Compiler {
-    /// In a process with limits: what production uses.
+    /// A separate process with limits: used in production.
     Worker(CompileWorker),
-    /// In this process without limits: for tests and benchmarks, whose binaries have no `main` of their own.
+    /// This process, without limits: for tests and benchmarks, whose binaries have no `main` of their own.
     InProcess,
 }
 
 impl Compiler {
-    /// As [`CompileWorker::compile`] or [`compile_in_process`].
+    /// See [`CompileWorker::compile`] and [`compile_in_process`].
     ///
     /// # Errors
-    /// As those.
+    /// The same as theirs.
     pub async fn compile(
         &self,
         component: &Path,
@@ -422,7 +422,7 @@ fn in_process(
     Ok(Caching::end(caching, found, report))
 }
 
-/// The machine code of a component, or the compiler's words.
+/// The machine code of a component, or the compiler's error message.
 fn precompile(component: &[u8], known: Option<&Arc<Lookup>>) -> Result<Vec<u8>, String> {
     let known = known.map(|lookup| Arc::clone(lookup) as Arc<dyn wasmtime::CacheStore>);
     config::for_compiling(known)

@@ -1,5 +1,5 @@
-//! The compiling process: sets its own limits, compiles one component, writes one file, says its digest, ends. With a cache it reads that first, writes
-//! one pack more, and says what it found.
+//! The compiling process: it sets its own limits, compiles one component, writes one file, prints its digest, and exits. With a cache, it first reads
+//! the packs, writes one more, and prints what it found.
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
@@ -14,16 +14,16 @@ use rustix::process::{Resource, Rlimit, setpriority_process, setrlimit};
 use super::cache::Lookup;
 use crate::engine::config;
 
-/// The component is at fault.
+/// Exit status: the component was refused.
 pub(super) const EXIT_REFUSED: i32 = 4;
-/// The memory limit is at fault.
+/// Exit status: the memory limit was exceeded.
 pub(super) const EXIT_MEMORY: i32 = 3;
-/// We are at fault.
+/// Exit status: the worker itself failed.
 const EXIT_BROKEN: u8 = 2;
 
-/// Allocators and thread stacks reserve address space that they never touch.
+/// Added to the address-space limit: allocators and thread stacks reserve address space that they never use.
 const RESERVED: u64 = 4 << 30;
-/// The largest compiled file.
+/// The most bytes of a file that it writes.
 const FILE_LIMIT: u64 = 2 << 30;
 const NICE: i32 = 10;
 const WATCH_INTERVAL: Duration = Duration::from_millis(10);
@@ -39,9 +39,9 @@ struct Order {
 
 struct CacheOrder {
     folder: PathBuf,
-    /// Where the pack of what is new goes.
+    /// The path for the pack of newly compiled functions.
     pack: PathBuf,
-    /// Its most bytes.
+    /// The most bytes of that pack.
     room: u64,
 }
 
@@ -66,7 +66,7 @@ impl Order {
     }
 }
 
-/// What a binary does when its first argument is [`super::COMPILE_WORKER_ARG`]; `args` are the arguments after it.
+/// The `main` of a binary whose first argument is [`super::COMPILE_WORKER_ARG`]; `args` are the arguments after it.
 ///
 /// ```no_run
 /// use std::process::ExitCode;
@@ -136,7 +136,7 @@ fn compile(order: &Order) -> ExitCode {
     let mut report = digest.to_string();
     if let Some((cache, lookup)) = cache {
         let found = lookup.finish(&cache.pack);
-        // Without it the cache is as it was before.
+        // Without this the cache stays as it was.
         if let Ok(found) = serde_json::to_string(&found) {
             report.push('\n');
             report.push_str(&found);
@@ -149,13 +149,13 @@ fn compile(order: &Order) -> ExitCode {
 }
 
 fn fail(code: u8, reason: &str) -> ExitCode {
-    // Without a reader there is nobody to tell.
+    // Nothing can be reported if the pipe is closed.
     let _ = writeln!(std::io::stderr(), "{reason}");
     ExitCode::from(code)
 }
 
 fn limit(order: &Order) -> rustix::io::Result<()> {
-    // A worker that compiles slowly is better than a gateway that serves slowly; failing to yield is no reason to fail.
+    // A worker that compiles slowly is better than a gateway that serves slowly; failing to lower the priority is no reason to fail.
     let _ = setpriority_process(None, NICE);
     let at_most = |limit: u64| Rlimit {
         current: Some(limit),
@@ -168,7 +168,7 @@ fn limit(order: &Order) -> rustix::io::Result<()> {
 }
 
 /// Ends the process when it holds more memory than it may, or when the process that started it is gone. The address-space
-/// limit alone would not do: what an allocator reserves and what it uses differ by gigabytes.
+/// limit alone would not suffice: reserved and used memory of an allocator differ by gigabytes.
 fn watch(memory: u64) {
     let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
     let exceeded = move || {
@@ -186,7 +186,7 @@ fn watch(memory: u64) {
         }
     });
     std::thread::spawn(|| {
-        // Nothing is ever sent; the end of the pipe is the message.
+        // Nothing is ever sent; the end of the pipe is the signal.
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(i32::from(EXIT_BROKEN));
     });

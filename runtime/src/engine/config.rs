@@ -1,5 +1,5 @@
-//! How wasmtime is set up. What decides the machine code is the same for compiling and running and has no setting, so that a
-//! node's compiled files stay valid when its operator changes the size of the pool.
+//! The configuration of wasmtime. What determines the machine code is the same for compiling and running and not configurable, so that
+//! a node's compiled files stay valid when its operator changes the size of the pool.
 
 use std::hash::{Hash as _, Hasher};
 use std::num::NonZeroUsize;
@@ -12,29 +12,29 @@ use wasmtime::{
 
 use super::EngineOptions;
 
-/// Address space for each linear memory: with all of 4 GiB reserved, compiled code needs no bounds checks.
+/// Address space for each linear memory: with all 4 GiB reserved, compiled code needs no bounds checks.
 const MEMORY_RESERVATION: u64 = 4 << 30;
 const WASM_STACK: usize = 512 << 10;
 const ASYNC_STACK: usize = 1 << 20;
-/// Pages that stay mapped when an instance ends and are cleared by hand, which is cheaper than giving them back.
+/// Memory, in bytes, that stays mapped when an instance ends and is cleared explicitly, which is cheaper than unmapping it.
 const MEMORY_KEPT: usize = 2 << 20;
 const TABLE_KEPT: usize = 128 << 10;
 const STACK_KEPT: usize = 64 << 10;
-/// Components of JavaScript and Python consist of about 14 core instances that share a memory and some tables.
+/// Components written in JavaScript and Python consist of about 14 core instances that share a memory and some tables.
 const CORE_INSTANCES_PER_COMPONENT: u32 = 48;
 const TABLES_PER_COMPONENT: u32 = 48;
 const MEMORIES_PER_COMPONENT: u32 = 8;
-/// The pool as a whole holds this many for each instance: not every instance is the largest.
+/// The pool as a whole holds this many per instance: not every instance is of the largest kind.
 const CORE_INSTANCES_PER_INSTANCE: u32 = 16;
 const TABLES_PER_INSTANCE: u32 = 10;
 const TABLE_ELEMENTS: usize = 30_000;
 
-/// What decides the machine code.
+/// The settings that determine the machine code.
 fn common() -> Config {
     let mut config = Config::new();
     config
         .wasm_component_model(true)
-        // wasi:http 0.2 needs no concurrent calls inside an instance, and half of the throughput goes into being able to.
+        // wasi:http 0.2 needs no concurrent calls inside an instance, and supporting them costs half of the throughput.
         .concurrency_support(false)
         .epoch_interruption(true)
         .memory_init_cow(true)
@@ -42,14 +42,14 @@ fn common() -> Config {
         .max_wasm_stack(WASM_STACK)
         .async_stack_size(ASYNC_STACK)
         .cranelift_opt_level(OptLevel::Speed)
-        // Function names tell more about a trap than offsets do, and the map takes a fifth of a compiled file.
+        // Function names say more about a trap than offsets do, and the address map takes a fifth of a compiled file.
         .generate_address_map(false)
         .native_unwind_info(false)
         .wasm_backtrace_max_frames(NonZeroUsize::new(16));
     config
 }
 
-/// An engine that compiles; it has no pool. Functions that `known` holds are not compiled again, which changes nothing about the machine code.
+/// An engine that only compiles and has no pool. Functions found in `known` are not compiled again, which does not change the machine code.
 pub(crate) fn for_compiling(
     known: Option<Arc<dyn CacheStore>>,
 ) -> wasmtime::Result<wasmtime::Engine> {
@@ -60,13 +60,13 @@ pub(crate) fn for_compiling(
     wasmtime::Engine::new(&config)
 }
 
-/// The settings of an engine that runs.
+/// The configuration of an engine that runs components.
 pub(super) fn for_running(options: &EngineOptions) -> Config {
     let instances = options.max_instances;
     let mut pool = PoolingAllocationConfig::default();
     pool.total_component_instances(instances)
         .total_core_instances(instances.saturating_mul(CORE_INSTANCES_PER_INSTANCE))
-        // A few components have more than one memory; address space for two in each would be wasted on the others.
+        // A few components have more than one memory; reserving address space for two in each would be wasted on the others.
         .total_memories(instances.saturating_add(instances / 4).saturating_add(8))
         .total_tables(instances.saturating_mul(TABLES_PER_INSTANCE))
         .total_stacks(instances)
@@ -88,7 +88,7 @@ pub(super) fn for_running(options: &EngineOptions) -> Config {
     config
 }
 
-/// Feeds a digest with what wasmtime hashes; the standard hasher may differ from one toolchain to the next.
+/// Feeds what wasmtime hashes to SHA-256; the standard hasher may differ from one toolchain to the next.
 #[derive(Default)]
 struct KeyHasher(DigestBuilder);
 
@@ -110,7 +110,7 @@ pub(super) fn key_of(engine: &wasmtime::Engine) -> String {
     format!("{:016x}", hasher.finish())
 }
 
-/// The key of what this program compiles.
+/// The key of the engine for which this program compiles.
 pub(crate) fn compatibility_key() -> wasmtime::Result<String> {
     Ok(key_of(&for_compiling(None)?))
 }

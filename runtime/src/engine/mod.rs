@@ -1,4 +1,4 @@
-//! The engine: one per process is enough; every function of a node shares it.
+//! The WebAssembly engine: one per process is enough; all functions of a node share it.
 
 pub(crate) mod config;
 
@@ -19,28 +19,28 @@ use crate::heavy::HeavyPool;
 use crate::state::GuestState;
 use crate::{ticker, trusted};
 
-/// Memory maps that one live instance takes, measured, and those of the rest of the process.
+/// Memory maps of one live instance, measured, and of the rest of the process.
 const MAPS_PER_INSTANCE: u64 = 6;
 const MAPS_OF_THE_REST: u64 = 5_000;
 
-/// How large an engine is.
+/// The size and limits of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// Instances that can live at the same time, idle ones included.
+    /// The most instances that can live at the same time, including idle ones.
     pub max_instances: u32,
-    /// The largest memory that a manifest may ask for.
+    /// The largest memory that a manifest may request.
     pub max_memory: ByteSize,
     /// Background threads for guests that use more than a slice of CPU.
     pub heavy_threads: usize,
-    /// Calls that can be in the background at the same time; one more fails as overloaded.
+    /// The most calls that can run in the background at the same time; one more fails as overloaded.
     pub heavy_calls: usize,
-    /// How much the background threads yield to the rest of the process (0 to 19, as `nice`).
+    /// The niceness of the background threads, 0 to 19 as in `nice`: how much they yield to the rest of the process.
     pub heavy_nice: i32,
-    /// Idle instances kept for each function whose calls allow reuse.
+    /// The most idle instances kept for each function whose calls allow reuse.
     pub idle_per_function: usize,
     /// How long an idle instance is kept.
     pub idle_expiry: Duration,
-    /// Addresses that are not public and that functions may reach all the same, where their manifests name the host.
+    /// Non-public addresses that functions may reach nevertheless, where their manifests name the host.
     pub private_networks: Vec<ClientPrefix>,
 }
 
@@ -60,24 +60,24 @@ impl Default for EngineOptions {
     }
 }
 
-/// How busy an engine is.
+/// The load of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineStats {
-    /// Instances that live now, idle ones included.
+    /// Live instances, including idle ones.
     pub live_instances: u64,
-    /// Instances that wait for a call.
+    /// Instances waiting for a call.
     pub idle_instances: u64,
-    /// The most that can live.
+    /// The most instances that can live.
     pub max_instances: u64,
-    /// Calls in the background now.
+    /// Calls that now run in the background.
     pub heavy_calls: u64,
-    /// The most that can be.
+    /// The most calls that can run in the background.
     pub max_heavy_calls: u64,
-    /// Functions loaded now.
+    /// Functions that are now loaded.
     pub functions: u64,
 }
 
-/// Compiles nothing, runs everything: holds the pool of instances, the clock that cuts guests into slices and the background
+/// Runs components, but compiles none: holds the pool of instances, the clock that cuts guests into slices, and the background
 /// threads. A cheap handle; clones share one engine.
 #[derive(Clone)]
 pub struct Engine {
@@ -99,10 +99,10 @@ struct Inner {
 }
 
 impl Engine {
-    /// Makes an engine and starts its background threads.
+    /// Creates an engine and starts its background threads.
     ///
     /// # Errors
-    /// When the machine cannot give the address space or the threads.
+    /// When the machine cannot provide the address space or the threads.
     pub fn new(options: EngineOptions) -> Result<Self, EngineError> {
         let settings = |error: wasmtime::Error| EngineError::Settings {
             instances: options.max_instances,
@@ -139,26 +139,26 @@ impl Engine {
         Ok(Self { inner })
     }
 
-    /// What an operator should change so that `max_instances` can really live, if anything.
+    /// What an operator should change so that `max_instances` instances can really live; `None` if nothing.
     #[must_use]
     pub fn warning(&self) -> Option<&str> {
         self.inner.warning.as_deref()
     }
 
-    /// Names everything that compiled code depends on besides the component: engine version, settings, CPU features. Code
-    /// compiled under one key runs only under the same.
+    /// Identifies everything that compiled code depends on besides the component: engine version, settings, CPU features. Code
+    /// compiled under one key runs only under the same key.
     #[must_use]
     pub fn compatibility_key(&self) -> &str {
         &self.inner.key
     }
 
-    /// The settings it was made with.
+    /// The options it was made with.
     #[must_use]
     pub fn options(&self) -> &EngineOptions {
         &self.inner.options
     }
 
-    /// How busy it is.
+    /// The present load.
     #[must_use]
     pub fn stats(&self) -> EngineStats {
         let functions = self.inner.functions();
@@ -176,11 +176,11 @@ impl Engine {
         }
     }
 
-    /// Checks that a compiled file is what a compiler of this node wrote, reading all of it, and remembers that. Blocking:
-    /// run it off the gateway's threads at start, so that [`Engine::load`] of a known file is fast.
+    /// Verifies that a compiled file is what a trusted compiler wrote, by reading all of it, and remembers that. Blocking:
+    /// run it off the gateway's threads at start, so that [`Engine::load`] of a verified file is fast.
     ///
     /// # Errors
-    /// When the file cannot be read, or has changed since, or is of another engine.
+    /// When the file cannot be read, has changed since it was compiled, or is for another engine.
     pub fn verify(&self, compiled: &Path) -> Result<(), LoadError> {
         self.inner
             .checked
@@ -188,11 +188,11 @@ impl Engine {
             .map(drop)
     }
 
-    /// Loads and links a compiled component. Checks the file first unless [`Engine::verify`] did and it is unchanged.
+    /// Loads and links a compiled component. Verifies the file first, unless [`Engine::verify`] did so and it is unchanged.
     /// Takes about a millisecond for a verified file; blocking.
     ///
     /// # Errors
-    /// As [`Engine::verify`], or when the component needs what the network does not offer.
+    /// Like [`Engine::verify`], or when the component imports something that the network does not offer.
     pub fn load(&self, compiled: &Path) -> Result<Arc<Function>, LoadError> {
         let trusted = self.inner.checked.check(compiled, &self.inner.key)?;
         let component =
@@ -223,7 +223,7 @@ impl Engine {
         &self.inner.wasmtime
     }
 
-    /// Addresses that are not public and may be reached all the same.
+    /// Non-public addresses that functions may reach nevertheless.
     pub(crate) fn private_networks(&self) -> Arc<[ClientPrefix]> {
         self.inner.private_networks.clone()
     }
@@ -232,7 +232,7 @@ impl Engine {
         &self.inner.heavy
     }
 
-    /// An id that no other instance has or will have. Unique because of a random half made once per engine: drawing random
+    /// An id that no other instance has or will have. Half of it is random, drawn once per engine: drawing random
     /// bytes for each call would cost more than the rest of its bookkeeping.
     pub(crate) fn next_instance(&self) -> InstanceId {
         let number = self.inner.instance_count.fetch_add(1, Ordering::Relaxed);
@@ -240,7 +240,7 @@ impl Engine {
         InstanceId::from_uuid(uuid::Builder::from_custom_bytes(mixed.into_bytes()).into_uuid())
     }
 
-    /// Drops idle instances of all functions, to make room. Returns how many.
+    /// Drops the idle instances of all functions, to make room. Returns how many there were.
     pub fn drop_idle(&self) -> usize {
         self.inner
             .functions()
@@ -265,7 +265,7 @@ fn count(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
 
-/// Drops idle instances that nobody called for long, as long as the engine lives.
+/// Drops instances that have been idle for too long, as long as the engine lives.
 async fn housekeeping(engine: Weak<Inner>, expiry: Duration) {
     let mut interval = tokio::time::interval(
         (expiry / 4).clamp(Duration::from_millis(10), Duration::from_secs(5)),

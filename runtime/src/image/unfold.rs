@@ -1,6 +1,6 @@
-//! Bounds on what an archive and its layers unfold to: counted to the end, without keeping any of it.
+//! Bounds on the unpacked size of an archive and its layers: everything is unpacked to the end and counted, without keeping any of it.
 //!
-//! A layer is a tar file again, mostly compressed with gzip, and an engine unpacks it onto the node's disk: a few kilobytes may become any number
+//! A layer is itself a tar file, mostly compressed with gzip, and an engine unpacks it onto the node's disk: a few kilobytes may become any number
 //! of bytes and files.
 
 use std::io::{self, Read, Write};
@@ -9,14 +9,14 @@ use fdn_core::ByteSize;
 use flate2::write::MultiGzDecoder;
 use tar::Header;
 
-/// What an image may unfold to where nothing else is set.
+/// The default limit on the unpacked size of an image.
 pub const UNFOLDED: ByteSize = ByteSize::from_mib(4096);
 
 /// The most files, folders and links of all layers together.
 const ENTRIES_MAX: u64 = 1_000_000;
-/// Of a tar file (POSIX.1-1988, ustar).
+/// The block size of a tar file, in bytes (POSIX.1-1988, ustar).
 const BLOCK: usize = 512;
-/// Where a header has its checksum, which counts as spaces in it.
+/// The position of the checksum in a header; its own bytes are counted as spaces.
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 
 fn too_much(what: String) -> io::Error {
@@ -24,7 +24,7 @@ fn too_much(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::FileTooLarge, text)
 }
 
-/// A reader that fails beyond a number of bytes.
+/// A reader that fails once it has read more than a number of bytes.
 pub(super) struct Bounded<R> {
     inner: R,
     left: u64,
@@ -50,7 +50,7 @@ impl<R: Read> Read for Bounded<R> {
     }
 }
 
-/// What all layers together may still unfold to.
+/// What all layers together may still unpack to.
 pub(super) struct Budget {
     bytes: u64,
     entries: u64,
@@ -79,11 +79,11 @@ impl Budget {
     }
 }
 
-/// Counts what one file of an archive unfolds to, piece by piece.
+/// Counts what one file of an archive unpacks to, piece by piece.
 pub(super) enum Unfolding<'b> {
-    /// It is compressed with gzip.
+    /// A file compressed with gzip.
     Packed(Box<MultiGzDecoder<Layer<'b>>>),
-    /// It is not.
+    /// Any other file.
     Plain(Layer<'b>),
 }
 
@@ -102,7 +102,7 @@ impl<'b> Unfolding<'b> {
         }
     }
 
-    /// Takes the next piece.
+    /// Counts the next piece.
     pub(super) fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Packed(decoder) => decoder.write_all(bytes),
@@ -110,7 +110,7 @@ impl<'b> Unfolding<'b> {
         }
     }
 
-    /// Takes what the decoder still holds.
+    /// Counts what the decoder still holds.
     pub(super) fn finish(self) -> io::Result<()> {
         match self {
             Self::Packed(mut decoder) => decoder.try_finish(),
@@ -119,12 +119,12 @@ impl<'b> Unfolding<'b> {
     }
 }
 
-/// The bytes of a layer, of which the headers of its entries are counted, as long as it is a tar file.
+/// Counts the bytes of a layer and, as long as it is a tar file, its entries.
 pub(super) struct Layer<'b> {
     budget: &'b mut Budget,
-    /// The part of a header that has come.
+    /// The part of the next header that has been read.
     block: Vec<u8>,
-    /// Bytes until the next header.
+    /// The number of bytes before the next header.
     skip: u64,
     /// Whether it has been a tar file so far.
     counts: bool,
@@ -138,7 +138,7 @@ impl Layer<'_> {
             let counted = if CHECKSUM.contains(&at) { b' ' } else { *byte };
             u32::from(counted)
         });
-        // What ends a tar file is no header either, and what follows it nobody unpacks.
+        // The block that ends a tar file is not a header either, and nobody unpacks what follows it.
         let size = (said == Some(sum.sum::<u32>()))
             .then(|| header.entry_size().ok())
             .flatten();
@@ -206,7 +206,7 @@ mod tests {
         gzip.finish().expect("memory")
     }
 
-    /// What is left of the budget after a file that comes in pieces of this size.
+    /// The budget left after a file that is passed in pieces of this size: bytes and entries.
     fn left(mut budget: Budget, bytes: &[u8], piece: usize) -> io::Result<(u64, u64)> {
         let mut unfolding = Unfolding::new(bytes.starts_with(&[0x1f, 0x8b]), &mut budget);
         for piece in bytes.chunks(piece) {

@@ -1,4 +1,4 @@
-//! A body that is counted and, if wanted, must not fall silent.
+//! An HTTP body with a size limit and, optionally, an idle timeout.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use super::Permit;
 pub(crate) struct BoundedBody<B> {
     inner: B,
     left: u64,
-    /// Said once, when the limit is passed; the body is over then.
+    /// Returned once, when the limit is exceeded; the body ends then.
     too_large: Option<Error>,
     idle: Option<(Duration, Pin<Box<Sleep>>)>,
     _permit: Option<Permit>,
@@ -32,7 +32,7 @@ impl<B> BoundedBody<B> {
         }
     }
 
-    /// Fails when no frame comes for this long.
+    /// Makes the body fail if no frame arrives for this long.
     pub(crate) fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle = Some((timeout, Box::pin(tokio::time::sleep(timeout))));
         self

@@ -1,4 +1,4 @@
-//! One request on its way: name, address, connection, answer.
+//! One outbound request: name resolution, connection, and response.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, LazyLock};
@@ -23,7 +23,7 @@ use super::{Io, Permit, Sent};
 use crate::call::Limits;
 use crate::log::LogSink;
 
-/// Where a request goes.
+/// The destination of a request.
 pub(super) struct Target {
     pub(super) host: String,
     pub(super) port: u16,
@@ -33,7 +33,7 @@ pub(super) struct Target {
 impl Target {
     pub(super) fn of(uri: &http::Uri) -> Result<Self, Error> {
         let authority = uri.authority().ok_or(Error::HttpRequestUriInvalid)?;
-        // `http://allowed.example@inner.example/`: what is before the at sign is no host.
+        // `http://allowed.example@inner.example/`: what precedes the at sign is not the host.
         if authority.as_str().contains('@') || authority.host().is_empty() {
             return Err(Error::HttpRequestUriInvalid);
         }
@@ -58,7 +58,7 @@ pub(super) struct Timeouts {
 }
 
 impl Timeouts {
-    /// What the guest asks for, within what its call has left.
+    /// The timeouts that the guest requests, limited by the time that its call has left.
     pub(super) fn new(options: Option<RequestOptions>, limits: &Limits, deadline: Instant) -> Self {
         let left = deadline.saturating_duration_since(Instant::now());
         let options = options.unwrap_or_default();
@@ -71,10 +71,10 @@ impl Timeouts {
     }
 }
 
-/// One request on its way.
+/// One outbound request.
 pub(super) struct Job {
     pub(super) target: Target,
-    /// Addresses that are not public and may be reached all the same: the operator's word, whatever a manifest says.
+    /// Non-public addresses that may be reached nevertheless: set by the operator, regardless of any manifest.
     pub(super) private: Arc<[ClientPrefix]>,
     pub(super) log: Arc<dyn LogSink>,
     pub(super) instance: InstanceId,
@@ -90,7 +90,7 @@ impl Job {
         let mut over = self.over.clone();
         tokio::select! {
             sent = self.send(request) => sent,
-            // Nothing is ever sent: the end of the channel is the end of the call.
+            // Nothing is ever sent: the channel closes when the call ends.
             _ = over.changed() => Err(Error::ConnectionTerminated),
         }
     }
@@ -101,9 +101,9 @@ impl Job {
             .map_err(|_| Error::ConnectionTimeout)??;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        // Fused, because it may end while the answer is awaited and is looked at again afterwards.
+        // Fused, because it may end while the response is awaited and is polled again afterwards.
         let mut connection = Box::pin(connection.fuse());
-        // In a request to an origin server the target is path and query alone (RFC 9112, section 3.2.1).
+        // In a request to an origin server the target consists of path and query only (RFC 9112, section 3.2.1).
         let path = request
             .uri()
             .path_and_query()
@@ -119,7 +119,7 @@ impl Job {
             tokio::pin!(answer);
             tokio::select! {
                 answer = &mut answer => answer,
-                // The connection must be driven; when it ends first, the answer knows why.
+                // The connection must be polled; if it ends first, the response future has the reason.
                 _ = &mut connection => answer.await,
             }
         }
@@ -144,11 +144,11 @@ impl Job {
 
     async fn connect(&self) -> Result<Box<dyn Stream>, Error> {
         let mut last = Error::DestinationUnavailable;
-        // Looked up once: the connection is made to an address that was checked, whatever the name resolves to afterwards.
+        // Resolved once: the connection is made to an address that was checked, whatever the name resolves to afterwards.
         for address in self.resolve(look_up).await? {
             match TcpStream::connect(address).await {
                 Ok(stream) => {
-                    // Small requests should not wait for more to send with them.
+                    // Small requests should not wait for more data to be sent with them.
                     let _ = stream.set_nodelay(true);
                     return if self.target.tls {
                         self.encrypt(stream).await
@@ -165,7 +165,7 @@ impl Job {
         Err(last)
     }
 
-    /// Addresses that may be connected to. A name that also has others is used through these.
+    /// The addresses that may be connected to. If a name has permitted and refused addresses, only the permitted ones are used.
     async fn resolve(
         &self,
         look_up: impl AsyncFnOnce(&str, u16) -> std::io::Result<Vec<SocketAddr>>,
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
     use crate::log::MemoryLog;
 
-    /// A job on its way to `uri` on a node whose operator names these prefixes.
+    /// A job for `uri` on a node whose operator permits these prefixes.
     fn job(uri: &str, private: &[&str]) -> (Job, Arc<MemoryLog>) {
         let log = Arc::new(MemoryLog::default());
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -305,7 +305,7 @@ mod tests {
         let asked = Cell::new(0);
         let answers = async |_: &str, port: u16| {
             asked.set(asked.get() + 1);
-            // What a resolver of the function's owner says the first time, and the second.
+            // The answers of a resolver controlled by the function's owner: to the first query, and to the second.
             let ip = ["93.184.216.34", "127.0.0.1"][asked.get() - 1];
             Ok(vec![SocketAddr::new(ip.parse().expect("address"), port)])
         };

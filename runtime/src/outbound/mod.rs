@@ -1,4 +1,4 @@
-//! HTTP requests that functions send: to allowed hosts only, within bounds, over connections of their own.
+//! Outbound HTTP requests of functions: to allowed hosts only, within limits, each over its own connection.
 
 mod body;
 mod job;
@@ -23,28 +23,28 @@ use crate::call::{CallContext, Limits};
 use crate::log::LogSink;
 use job::{Job, Target, Timeouts};
 
-/// Writes to a response or request body that wait for the other side. With fewer, a small answer in a few writes could not
+/// The most writes to a response or request body that wait for the other side. With fewer, a small answer in a few writes could not
 /// be finished in one go; with more, slow readers would hold more memory.
 const BODY_CHUNKS: usize = 7;
 const BODY_CHUNK_SIZE: usize = 64 << 10;
 
-/// A guest may try again and again; the log need not say so again and again.
+/// The most lines about denied requests per call: a guest may retry any number of times.
 const DENIED_LINES: u32 = 10;
 
 pub(super) type Io = Box<dyn Future<Output = Result<(), Error>> + Send>;
 pub(super) type Sent = Result<(http::Response<WasiBody>, Io), Error>;
 
-/// Whether a call has a network at all.
+/// Whether a call has a network.
 #[derive(Clone, Debug, Default)]
 pub enum Network {
     /// It reaches what its manifest and the node's operator allow.
     #[default]
     Filtered,
-    /// It reaches nothing; whether it tried to is kept here.
+    /// It reaches nothing; the flag records whether it tried.
     Absent(Arc<AtomicBool>),
 }
 
-/// What a call may send, and what it has sent.
+/// The outbound policy of a call, and what it has sent so far.
 pub(crate) struct Hooks {
     network: Network,
     private: Arc<[ClientPrefix]>,
@@ -56,7 +56,7 @@ pub(crate) struct Hooks {
     open: Option<Arc<AtomicU32>>,
     total: u32,
     denied: u32,
-    /// Dropped when the call ends; connections that wait on the other half then close.
+    /// Dropped when the call ends; connections that wait on the receiver then close.
     over: Option<watch::Sender<()>>,
 }
 
@@ -102,7 +102,7 @@ impl Hooks {
         );
     }
 
-    /// Everything that can be said about a request before it is sent.
+    /// All checks that need no connection: the call has a network, the host is allowed, and the call's limits are not reached.
     fn admit(&mut self, uri: &http::Uri) -> Result<(Target, Permit), Error> {
         let target = Target::of(uri)?;
         if let Network::Absent(asked) = &self.network {
@@ -148,7 +148,7 @@ impl Drop for Permit {
 
 impl WasiHttpHooks for Hooks {
     fn is_forbidden_header(&mut self, name: &HeaderName) -> bool {
-        // The provided method makes an `Arc` for each header.
+        // The default method allocates an `Arc` for each header.
         is_forbidden(name)
     }
 

@@ -28,10 +28,10 @@ async fn endless_loops_do_not_keep_a_light_call_from_ending() {
         let call = hello.call(context(), get());
         assert_eq!(finish(call).await, Ok((200, Bytes::from_static(b"hi"))));
     }
-    // Not because the loops had ended.
+    // The light call did not just wait for the loops to end.
     assert!(loops.iter().all(|task| !task.is_finished()));
     assert_eq!(engine.stats().heavy_calls, 2);
-    // Heavy guests with an end get their share of the one thread as well.
+    // Heavy guests that end get their share of the one thread as well.
     let burning = load_into(&engine, &components::burning(20));
     let call = burning.call(context(), get());
     let stats = call.stats();

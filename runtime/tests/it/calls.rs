@@ -106,7 +106,7 @@ async fn an_aborted_upload_is_no_end_of_body() {
         .await
         .expect("room");
     sender.abort("the client went away");
-    // The echo stops at the error; what matters is that it was not told a clean end, which its own trap shows elsewhere.
+    // The echo stops at the error; what matters is that it did not see a clean end of the body, which its own trap shows elsewhere.
     let answer = finish(load(&components::echo()).call(context(), request(body))).await;
     assert_eq!(answer, Ok((200, Bytes::from_static(b"half"))));
 }

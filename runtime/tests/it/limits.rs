@@ -1,4 +1,4 @@
-//! What a function cannot do, and how it ends when it tries.
+//! What a function must not do, and how it ends when it tries.
 
 use std::time::Duration;
 
@@ -99,12 +99,12 @@ async fn memory_is_refused_beyond_its_limit() {
     let peak = stats.snapshot().memory_peak;
     assert!(peak <= 4 << 20 && peak > 3 << 20, "{peak}");
     assert_eq!(system_lines(&log).len(), 1);
-    // A guest that lives with the refusal is not punished for it.
+    // A guest that can live with the refusal is not punished.
     assert_eq!(
         call(&components::frugal(), context_with(limits).0).await,
         Ok((200, Bytes::from_static(b"full")))
     );
-    // A guest whose first memory is too large is told so as well.
+    // A guest whose first memory is too large gets the same error.
     let tiny = Limits {
         memory: ByteSize::from_bytes(1 << 15),
         ..generous()

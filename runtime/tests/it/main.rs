@@ -1,4 +1,4 @@
-//! Functions are compiled, loaded and called the way the agent does it, in one test binary with one engine.
+//! Compiles, loads and calls functions as the agent does, in one test binary with one engine.
 
 mod background;
 mod calls;
@@ -21,13 +21,13 @@ use fdn_runtime::{
 use fdn_testkit::folder::OwnedFolder;
 use http_body_util::BodyExt as _;
 
-/// Long enough for a busy machine, short enough for a person.
+/// Long enough for a busy machine, short enough for a person who waits.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
     Engine::new(EngineOptions {
         max_instances: 100,
-        // Servers of tests are here; what listens on other addresses stands for what no function may reach.
+        // Test servers listen on 127.0.0.1; servers on other loopback addresses stand for targets that no function may reach.
         private_networks: vec!["127.0.0.1".parse().expect("a prefix")],
         ..EngineOptions::default()
     })
@@ -39,7 +39,7 @@ static FOLDER: LazyLock<OwnedFolder> =
 
 fn load_into(engine: &Engine, component: &[u8]) -> Arc<Function> {
     let digest = Digest::of(component);
-    // Tests run at the same time and may load the same component: each has files of its own.
+    // Tests run concurrently and may load the same component: each has its own files.
     let folder = tempfile::tempdir_in(FOLDER.path())
         .expect("a folder")
         .keep();
@@ -54,7 +54,7 @@ fn load(component: &[u8]) -> Arc<Function> {
     load_into(&ENGINE, component)
 }
 
-/// Limits that let a test on a busy machine live.
+/// Limits that a test on a busy machine does not exceed.
 fn generous() -> Limits {
     Limits {
         timeout: PATIENCE,
@@ -93,8 +93,8 @@ fn get() -> http::Request<RequestBody> {
     request(RequestBody::empty())
 }
 
-/// What a client sees: status and whole body, or the first error. Waits until the guest has ended as well, which on a busy
-/// machine may be in the background and a little later.
+/// What a client receives: status and complete body, or the first error. Also waits until the guest has ended, which on a busy
+/// machine may happen in the background and a little later.
 async fn finish(call: Call) -> Result<(u16, Bytes), CallError> {
     let stats = call.stats();
     let answer = answer(call).await;
@@ -102,7 +102,7 @@ async fn finish(call: Call) -> Result<(u16, Bytes), CallError> {
     answer
 }
 
-/// Makes calls until one has stayed on its task, which on a busy machine the first need not have.
+/// Makes calls until one has stayed on its task, which on a busy machine may take more than one.
 async fn light(make: impl Fn() -> Call) -> (http::Response<ResponseBody>, CallStats) {
     for _ in 0..100 {
         let call = make();
@@ -127,7 +127,7 @@ async fn call(component: &[u8], context: CallContext) -> Result<(u16, Bytes), Ca
     finish(load(component).call(context, get())).await
 }
 
-/// The reasons that a call left in its log.
+/// The reasons that a call wrote to its log.
 fn system_lines(log: &MemoryLog) -> Vec<String> {
     log.lines()
         .into_iter()

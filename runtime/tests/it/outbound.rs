@@ -1,4 +1,4 @@
-//! Requests that functions send.
+//! Outbound requests of functions.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 
 use super::{call, context_with, generous, system_lines, until};
 
-/// Answers every connection with these bytes; counts connections, and those that the other side has closed.
+/// A server that answers every connection with these bytes, and counts connections and those closed by the other side.
 struct Server {
     address: SocketAddr,
     opened: Arc<AtomicUsize>,
@@ -44,7 +44,7 @@ impl Server {
                             _ => break,
                         }
                     }
-                    // The client may be gone already, which some tests are about.
+                    // The client may be gone already; that is what some tests check.
                     let _ = stream.write_all(&answer).await;
                     let _ = stream.read_to_end(&mut Vec::new()).await;
                     closed.fetch_add(1, Ordering::SeqCst);
@@ -108,14 +108,14 @@ async fn what_is_not_allowed_is_denied_and_logged() {
     assert_eq!(server.opened(), 0);
 }
 
-/// Of all loopback addresses the engine's operator names 127.0.0.1 alone.
+/// A loopback address that is not permitted: the engine's operator permits only 127.0.0.1.
 const INNER: &str = "127.0.0.2";
 
 #[tokio::test]
 async fn an_address_that_only_the_manifest_names_is_not_reached() {
     let server = Server::start_on(INNER, OK).await;
     let port = server.address.port();
-    // By the address itself, by other spellings of it, and by a wildcard that happens to fit.
+    // By the address itself, by other spellings of it, and by a wildcard that happens to match.
     for (allowed, host) in [
         (INNER, INNER),
         ("2130706434", "2130706434"),
@@ -166,7 +166,7 @@ async fn a_redirect_is_an_answer_and_is_not_followed() {
         Ok((200, Bytes::new())),
         "the function has the answer"
     );
-    // A function that follows it sends another request, which is judged like the first.
+    // A function that follows the redirect sends another request, which is checked like the first.
     let (context, _) = allowing(&authorities, generous());
     let answer = call(&components::outbound(&authorities[1]), context).await;
     assert_eq!(answer, Ok((502, Bytes::from_static(b"4"))));
@@ -188,13 +188,13 @@ async fn a_silent_server_costs_no_more_than_the_timeout() {
     let server = Server::start(b"").await;
     let authority = server.address.to_string();
     let limits = Limits {
-        // Long enough for the connection to be made on a busy machine.
+        // Long enough to make the connection on a busy machine.
         timeout: Duration::from_secs(3),
         ..generous()
     };
     let (context, _) = allowing(std::slice::from_ref(&authority), limits);
     let answer = call(&components::outbound(&authority), context).await;
-    // Whichever of the two timers is first: the request's or the call's.
+    // Either of two timers may fire first: the request's or the call's.
     let refused = matches!(&answer, Ok((502, _)))
         || matches!(&answer, Err(fdn_runtime::CallError::Timeout { .. }));
     assert!(refused, "{answer:?}");

@@ -1,4 +1,4 @@
-//! What functions write.
+//! The output of functions.
 
 use fdn_core::api::LogStream;
 use fdn_runtime::Limits;

@@ -1,4 +1,4 @@
-//! Fresh instances and those that serve several calls.
+//! Fresh instances, and instances that serve several calls.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ async fn an_instance_serves_as_many_calls_as_it_may() {
     let stats = call.stats();
     finish(call).await.expect("an answer");
     assert!(stats.snapshot().reused);
-    // A call that wants a fresh instance gets one although an idle one is there.
+    // A call that requires a fresh instance gets one although an idle one exists.
     assert_eq!(count(&counter, context()).await, "1");
     assert_eq!(counter.drop_idle(), 1);
     assert_eq!(count(&counter, reusing(3)).await, "1");
@@ -86,7 +86,7 @@ async fn bodies_do_not_mix_between_calls_of_one_instance() {
 
 #[tokio::test]
 async fn output_goes_to_the_call_that_wrote_it() {
-    // The guest asks for its stream once more in each call; both are the same stream to the host.
+    // The guest requests its stream again in each call; for the host, all are the same stream.
     let logging = load(&components::logging("out\n", "err\n"));
     for _ in 0..3 {
         let (mut context, log) = super::context_with(super::generous());

@@ -1,4 +1,4 @@
-//! Uploads are judged.
+//! Validation of uploads.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ async fn a_function_passes_every_step() {
     ENGINE
         .load(&passed.compiled)
         .expect("the compiled file can be loaded again");
-    // A second time changes nothing.
+    // Validating the same upload again changes nothing.
     judge(folder.path(), &components::hello("hi"))
         .await
         .expect("a function");
@@ -199,7 +199,7 @@ async fn the_probe_has_no_network_and_does_not_hold_that_against_a_function() {
     listener.set_nonblocking(true).expect("a listener");
     let authority = listener.local_addr().expect("an address").to_string();
     let folder = tempfile::tempdir().expect("a folder");
-    // What the manifest and the operator allow counts for calls, not for the probe.
+    // The permissions of manifest and operator apply to calls, but not to the probe.
     let (mut context, _) = context_with(generous());
     context.allowed_hosts = Arc::new([authority.parse().expect("a host")].into());
     let component = components::outbound(&authority);

@@ -1,4 +1,4 @@
-//! What the filter lets through, and that docs/operations/monitoring.md and the sources have the same fields.
+//! The log filter; and that docs/operations/monitoring.md and the sources agree about the fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -61,12 +61,12 @@ fn who_asks_for_it_hears_it() {
 }
 
 const PAGE: &str = include_str!("../../../docs/operations/monitoring.md");
-/// What every line has, in the format for machines.
+/// The fields that every line has in the JSON format.
 const EVERY_LINE: [&str; 4] = ["timestamp", "level", "target", "message"];
-/// Fields of so many lines of the sources are common: people look for them.
+/// Fields that occur in this many lines of the sources are common, so that people look for them.
 const COMMON: usize = 3;
 
-/// The names in the first column of the tables of the page's chapter on logs.
+/// The names in the first column of the tables in the page's chapter on logs.
 fn documented() -> BTreeSet<String> {
     let chapter = PAGE
         .split("\n## ")
@@ -81,7 +81,7 @@ fn documented() -> BTreeSet<String> {
         .collect()
 }
 
-/// The arguments of a macro, from what follows its opening parenthesis on.
+/// The arguments of a macro, given the text after its opening parenthesis.
 fn arguments(text: &str) -> Vec<&str> {
     let (mut depth, mut start, mut quoted, mut escaped) = (0, 0, false, false);
     let mut found = Vec::new();
@@ -107,7 +107,7 @@ fn arguments(text: &str) -> Vec<&str> {
     found
 }
 
-/// The fields of each line that a source logs: what stands before the message.
+/// The fields of each log line in a source: what precedes the message.
 fn fields(source: &str) -> Vec<String> {
     let mut found = Vec::new();
     for level in ["error!(", "warn!(", "info!(", "debug!(", "trace!("] {
@@ -128,7 +128,7 @@ fn fields(source: &str) -> Vec<String> {
     found
 }
 
-/// How many lines of the sources have each field, tests left out.
+/// The number of lines in the sources with each field, without tests.
 fn emitted() -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -177,7 +177,7 @@ fn the_page_has_the_fields_that_lines_have() {
         untold.is_empty(),
         "logged, and not in docs/operations/monitoring.md: {untold:?}"
     );
-    // It would be in the object twice.
+    // Otherwise it would be in the object twice.
     let twice = EVERY_LINE.iter().find(|name| emitted.contains_key(**name));
     assert_eq!(twice, None);
 }

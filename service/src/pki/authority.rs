@@ -1,4 +1,4 @@
-//! The authority that signs certificates of nodes, DNS servers and controllers.
+//! The certificate authority of nodes, DNS servers and controllers.
 
 use std::net::IpAddr;
 
@@ -28,7 +28,7 @@ impl std::fmt::Debug for Authority {
     }
 }
 
-/// Whose name a certificate bears.
+/// The identity in a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bearer {
     /// A node or a DNS server.
@@ -53,10 +53,10 @@ impl Bearer {
     }
 }
 
-/// Whom a certificate is for.
+/// The content of a certificate to be issued.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// Who it is.
+    /// The identity.
     pub bearer: Bearer,
     /// The addresses by which others connect to it.
     pub addresses: Vec<IpAddr>,
@@ -64,20 +64,20 @@ pub struct Subject {
     pub names: Vec<HostName>,
 }
 
-/// A certificate that was made.
+/// An issued certificate.
 #[derive(Clone, Debug)]
 pub struct Issued {
     /// The certificate (PEM).
     pub certificate: String,
-    /// Its serial number in hexadecimal digits.
+    /// Its serial number, in hexadecimal.
     pub serial: String,
 }
 
 impl Authority {
-    /// A new authority that counts from `now` until `expires_at`.
+    /// Creates an authority that is valid from `now` until `expires_at`.
     ///
     /// # Errors
-    /// When the operating system gives no randomness.
+    /// When the operating system provides no random numbers.
     pub fn create(now: Timestamp, expires_at: Timestamp) -> Result<Self, ServiceError> {
         let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).map_err(failed)?;
         let serial = serial()?;
@@ -85,7 +85,7 @@ impl Authority {
         params.not_before = date(Timestamp(now.get().saturating_sub(BACKDATED_MS)))?;
         params.not_after = date(expires_at)?;
         params.serial_number = Some(SerialNumber::from_slice(&serial));
-        // Authorities follow one another: each has a name of its own, by which a chain finds the right one.
+        // Authorities replace one another: each has a unique name, so that a chain identifies the right one.
         params.distinguished_name = named(&format!("FDN authority {}", hex::encode(&serial[..4])));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -94,10 +94,10 @@ impl Authority {
         Self::load(&certificate, &text)
     }
 
-    /// An authority that was kept.
+    /// Loads a stored authority.
     ///
     /// # Errors
-    /// When certificate or key cannot be read.
+    /// When the certificate or the key cannot be parsed.
     pub fn load(certificate: &str, key: &Secret) -> Result<Self, ServiceError> {
         let pair =
             KeyPair::from_pem(key.expose()).map_err(|_| failed("the authority's key is no key"))?;
@@ -115,13 +115,13 @@ impl Authority {
         &self.certificate
     }
 
-    /// Its key (PEM), for sealing.
+    /// Its private key (PEM), for sealing.
     #[must_use]
     pub const fn key(&self) -> &Secret {
         &self.key
     }
 
-    /// A signature of `text`, base64, which [`PublicKey::of_authority`] checks.
+    /// Signs `text`. Returns the signature in base64, which [`PublicKey::of_authority`] verifies.
     ///
     /// # Errors
     /// When signing fails.
@@ -132,10 +132,10 @@ impl Authority {
         Ok(STANDARD.encode(signature))
     }
 
-    /// Makes a certificate for `subject`'s key that counts from `now` until `expires_at`.
+    /// Issues a certificate for `subject`'s key that is valid from `now` until `expires_at`.
     ///
     /// # Errors
-    /// When a name cannot stand in a certificate or the operating system gives no randomness.
+    /// When a name cannot be in a certificate, or the operating system provides no random numbers.
     pub fn issue(
         &self,
         subject: &Subject,
@@ -152,7 +152,7 @@ impl Authority {
         params.is_ca = IsCa::ExplicitNoCa;
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        // The same certificate calls and is called.
+        // The same certificate is used as client and as server.
         params.extended_key_usages = vec![
             ExtendedKeyUsagePurpose::ServerAuth,
             ExtendedKeyUsagePurpose::ClientAuth,

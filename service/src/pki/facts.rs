@@ -1,4 +1,4 @@
-//! What a certificate says.
+//! The content of the network's own certificates.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -12,16 +12,16 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::{BACKDATED_MS, failed};
 use crate::error::ServiceError;
 
-/// What a certificate of the network says; a node's, unless another kind of identity is asked for. Reading it does not mean that it counts.
+/// The content of a certificate: by default of a node, otherwise of the identity type `I`. Reading it does not validate the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts<I = NodeIdentity> {
-    /// Whose it is.
+    /// The identity of its owner.
     pub identity: I,
-    /// Its serial number in hexadecimal digits.
+    /// Its serial number, in hexadecimal.
     pub serial: String,
-    /// When it was made.
+    /// When it was issued.
     pub issued_at: Timestamp,
-    /// When it ends.
+    /// When it expires.
     pub expires_at: Timestamp,
 }
 
@@ -29,16 +29,16 @@ impl<I: FromStr<Err: Display>> Facts<I> {
     /// Reads a certificate (PEM).
     ///
     /// # Errors
-    /// When it is no certificate of such a machine.
+    /// When it is not a certificate of an `I`.
     pub fn of_pem(text: &str) -> Result<Self, ServiceError> {
         let (_, pem) = parse_x509_pem(text.as_bytes()).map_err(failed)?;
         Self::of_der(&pem.contents)
     }
 
-    /// Reads a certificate as it comes with a connection.
+    /// Reads a certificate (DER), as received on a connection.
     ///
     /// # Errors
-    /// When it is no certificate of such a machine.
+    /// When it is not a certificate of an `I`.
     pub fn of_der(bytes: &[u8]) -> Result<Self, ServiceError> {
         let (_, certificate) = X509Certificate::from_der(bytes).map_err(failed)?;
         let names = certificate

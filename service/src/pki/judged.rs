@@ -1,5 +1,5 @@
-//! A server's certificate judged by a function of ours instead of by the host's name. The signatures of its handshake are checked as rustls checks them by
-//! itself.
+//! Verifies a server's certificate with a custom function instead of by host name. The handshake signatures are verified as rustls does by
+//! default.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,26 +11,26 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-/// What a server shows, and what it was called by.
+/// What a server presented, and the name that it was addressed by.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a> {
     /// Its own certificate.
     pub own: &'a CertificateDer<'a>,
-    /// Those that lead from it to an authority.
+    /// The intermediate certificates of its chain.
     pub intermediates: &'a [CertificateDer<'a>],
-    /// The host that was connected to.
+    /// The host that the client connected to.
     pub name: &'a ServerName<'a>,
-    /// What an authority says of it now, in its own words (RFC 6960); mostly nothing.
+    /// The stapled OCSP response (RFC 6960); usually empty.
     pub ocsp: &'a [u8],
-    /// Now.
+    /// The current time.
     pub now: UnixTime,
 }
 
 impl Shown<'_> {
-    /// Whether one of these authorities vouches for the server's certificate now, whatever its name.
+    /// Verifies that one of these authorities signed the server's certificate and that it is valid now, whatever its name.
     ///
     /// # Errors
-    /// When none does, or the certificate is none.
+    /// When none of them did, or the certificate cannot be parsed.
     pub fn signed_by(
         &self,
         roots: &RootCertStore,
@@ -48,17 +48,17 @@ impl Shown<'_> {
     }
 }
 
-/// Says whether the right one answers.
+/// Decides whether the right server answers.
 pub type Judge = Box<dyn Fn(&Shown<'_>) -> Result<(), rustls::Error> + Send + Sync>;
 
-/// Lets nobody answer but whom the judge lets.
+/// A certificate verifier that accepts exactly the servers that the judge accepts.
 pub struct Judged {
     provider: Arc<CryptoProvider>,
     judge: Judge,
 }
 
 impl Judged {
-    /// With this judge.
+    /// Creates a verifier with this judge.
     #[must_use]
     pub fn new(provider: Arc<CryptoProvider>, judge: Judge) -> Arc<Self> {
         Arc::new(Self { provider, judge })

@@ -1,4 +1,4 @@
-//! A node's key: made on the node, kept in a file that only its owner can read.
+//! A node's private key: created on the node, and stored in a file that only its owner can read.
 
 use std::path::Path;
 
@@ -18,10 +18,10 @@ use super::failed;
 use crate::error::ServiceError;
 use crate::secret::{self, Secret};
 
-/// Bytes of a point on P-256 that is not compressed (SEC 1, section 2.3.3).
+/// The length of an uncompressed point on P-256, in bytes (SEC 1, section 2.3.3).
 const POINT_LEN: usize = 65;
 
-/// A node's key.
+/// A node's private key.
 pub struct NodeKey(KeyPair);
 
 impl std::fmt::Debug for NodeKey {
@@ -31,10 +31,10 @@ impl std::fmt::Debug for NodeKey {
 }
 
 impl NodeKey {
-    /// The key in `path`; a new one, written there with mode 0600, if the file does not exist.
+    /// The key in `path`; if the file does not exist, it is created with a new key and mode 0600.
     ///
     /// # Errors
-    /// When the file can be neither read nor made, or holds no key on P-256.
+    /// When the file can be neither read nor created, or does not hold a P-256 key.
     pub fn read_or_create(path: &Path) -> Result<Self, ServiceError> {
         let fresh = Self::fresh()?;
         if secret::write_new(path, &fresh.to_pem())? {
@@ -43,17 +43,17 @@ impl NodeKey {
         Self::read(path)
     }
 
-    /// A new key that is kept nowhere.
+    /// A new key that is not stored.
     ///
     /// # Errors
-    /// When the operating system gives no randomness.
+    /// When the operating system provides no random numbers.
     pub fn fresh() -> Result<Self, ServiceError> {
         KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
             .map(Self)
             .map_err(failed)
     }
 
-    /// The key as it is kept in a file (PEM).
+    /// The key in the format of its file (PEM).
     #[must_use]
     pub fn to_pem(&self) -> Secret {
         Secret::new(self.0.serialize_pem())
@@ -62,7 +62,7 @@ impl NodeKey {
     /// The key in `path`.
     ///
     /// # Errors
-    /// When the file cannot be read or holds no key on P-256.
+    /// When the file cannot be read or does not hold a P-256 key.
     pub fn read(path: &Path) -> Result<Self, ServiceError> {
         let text = secret::read(path)?;
         let key = KeyPair::from_pem(text.expose()).ok();
@@ -75,7 +75,7 @@ impl NodeKey {
             })
     }
 
-    /// A certificate signing request (PEM, RFC 2986). The authority decides on the names; the request only shows that the key is held.
+    /// A certificate signing request (PEM, RFC 2986). The authority decides on the names; the request only proves possession of the key.
     ///
     /// # Errors
     /// When signing fails.
@@ -89,7 +89,7 @@ impl NodeKey {
         request.pem().map_err(failed)
     }
 
-    /// A signature of `text`, base64.
+    /// Signs `text`. Returns the signature in base64.
     ///
     /// # Errors
     /// When signing fails.
@@ -98,22 +98,22 @@ impl NodeKey {
         Ok(STANDARD.encode(signature))
     }
 
-    /// The public half.
+    /// The public key.
     #[must_use]
     pub fn public(&self) -> PublicKey {
         PublicKey(self.0.public_key_raw().to_vec())
     }
 }
 
-/// The public half of a node's key.
+/// A node's public key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicKey(Vec<u8>);
 
 impl PublicKey {
-    /// The key of a certificate signing request whose signature shows that its sender holds it.
+    /// The key of a certificate signing request, whose signature proves possession of the private key.
     ///
     /// # Errors
-    /// When it is no such request, or for another kind of key.
+    /// When it is not a valid request, or for another kind of key.
     pub fn of_request(pem: &str) -> Result<Self, ServiceError> {
         let request = CertificateSigningRequestParams::from_pem(pem).map_err(failed)?;
         if request.public_key.algorithm() != &PKCS_ECDSA_P256_SHA256 {
@@ -122,10 +122,10 @@ impl PublicKey {
         Self::from_point(request.public_key.der_bytes())
     }
 
-    /// The key of an authority, by its certificate (PEM), if that counts at `now`.
+    /// The key of an authority, from its certificate (PEM), if that is valid at `now`.
     ///
     /// # Errors
-    /// When it is no certificate, of another kind of key, or has ended.
+    /// When it is not a certificate, has another kind of key, or is not valid.
     pub fn of_authority(pem: &str, now: Timestamp) -> Result<Self, ServiceError> {
         let (_, pem) = parse_x509_pem(pem.as_bytes()).map_err(failed)?;
         let certificate = pem.parse_x509().map_err(failed)?;
@@ -137,19 +137,19 @@ impl PublicKey {
         Self::from_point(&certificate.public_key().subject_public_key.data)
     }
 
-    /// The key of a certificate as it comes with a connection. Reading it does not mean that the certificate counts.
+    /// The key of a certificate (DER), as received on a connection. Reading it does not validate the certificate.
     ///
     /// # Errors
-    /// When it is no certificate, or of another kind of key.
+    /// When it is not a certificate, or has another kind of key.
     pub fn of_certificate(bytes: &[u8]) -> Result<Self, ServiceError> {
         let (_, certificate) = X509Certificate::from_der(bytes).map_err(failed)?;
         Self::from_point(&certificate.public_key().subject_public_key.data)
     }
 
-    /// The key in its stored form.
+    /// Parses the key from its stored form.
     ///
     /// # Errors
-    /// When it is none.
+    /// When it is not a key.
     pub fn from_text(text: &str) -> Result<Self, ServiceError> {
         Self::from_point(&STANDARD.decode(text).map_err(failed)?)
     }
@@ -167,7 +167,7 @@ impl PublicKey {
         STANDARD.encode(&self.0)
     }
 
-    /// Whether `signature` (base64) is the key's, of `text`.
+    /// Whether `signature` (base64) is a signature of `text` by this key.
     #[must_use]
     pub fn verifies(&self, text: &str, signature: &str) -> bool {
         let Ok(signature) = STANDARD.decode(signature) else {

@@ -1,6 +1,8 @@
-//! Knowing a server by one authority of which nothing is known but the SHA-256 of its certificate. The server shows that certificate with its own, as the
-//! last of its chain; what it shows is checked against it as against any authority, the server's name too. So whoever hands on the digest says whom to
-//! believe in 64 digits, and whoever stands between shows another chain and hears nothing.
+//! Trusts a server by the SHA-256 digest of its authority's certificate, of which nothing else is known. The server presents that certificate as
+//! the
+//! last of its chain; its own certificate is validated against it as against any authority, including the server's name. So 64 digits are enough to
+//! say
+//! whom to trust, and an attacker in between would have to present another chain, which is rejected.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,10 +22,10 @@ use super::failed;
 use super::judged::{Judged, Shown};
 use crate::error::ServiceError;
 
-/// The digest of the one certificate (PEM) in a file.
+/// The digest of the single certificate (PEM) in a file.
 ///
 /// # Errors
-/// When it cannot be read, or holds none or several.
+/// When it cannot be read, or does not hold exactly one.
 pub fn of_file(file: &Path) -> Result<Digest, ServiceError> {
     let unusable = |reason: String| ServiceError::Authorities {
         path: file.to_owned(),
@@ -40,19 +42,19 @@ pub fn of_file(file: &Path) -> Result<Digest, ServiceError> {
     }
 }
 
-/// The authority that a server is to be known by.
+/// The authority that a server must be signed by.
 #[derive(Debug)]
 pub struct Pin {
     digest: Digest,
     provider: Arc<CryptoProvider>,
-    /// Its certificate, once a server was believed.
+    /// Its certificate (PEM), once a server was accepted.
     found: OnceLock<String>,
-    /// Whether a server showed a chain without it.
+    /// Whether a server presented a chain without it.
     missed: AtomicBool,
 }
 
 impl Pin {
-    /// The authority whose certificate (DER) has this SHA-256.
+    /// Pins the authority whose certificate (DER) has this SHA-256 digest.
     #[must_use]
     pub fn new(digest: Digest) -> Arc<Self> {
         Arc::new(Self {
@@ -63,7 +65,7 @@ impl Pin {
         })
     }
 
-    /// Of a client that believes this authority alone.
+    /// The TLS settings of a client that trusts only this authority.
     ///
     /// # Errors
     /// When the TLS settings are refused.
@@ -79,7 +81,7 @@ impl Pin {
             .with_no_client_auth())
     }
 
-    /// Believes a server whose chain holds the authority's certificate and is good by that alone.
+    /// Accepts a server whose chain contains the authority's certificate and is valid with that as the only trusted root.
     fn judge(&self, shown: &Shown<'_>) -> Result<(), rustls::Error> {
         let mut all = shown.intermediates.iter().chain([shown.own]);
         let Some(authority) = all.find(|one| Digest::of(one) == self.digest) else {
@@ -103,20 +105,20 @@ impl Pin {
         Ok(())
     }
 
-    /// The authority's certificate (PEM), once a server was believed by it.
+    /// The authority's certificate (PEM), once a server was accepted because of it.
     #[must_use]
     pub fn found(&self) -> Option<&str> {
         self.found.get().map(String::as_str)
     }
 
-    /// Whether a server showed a chain that does not hold the authority's certificate.
+    /// Whether a server presented a chain that does not contain the authority's certificate.
     #[must_use]
     pub fn missed(&self) -> bool {
         self.missed.load(Ordering::Relaxed)
     }
 }
 
-/// A certificate as files hold it (RFC 7468: 64 characters a line).
+/// A certificate in PEM form (RFC 7468: 64 characters per line).
 fn pem(certificate: &[u8]) -> String {
     let text = STANDARD.encode(certificate);
     let mut lines = vec!["-----BEGIN CERTIFICATE-----"];

@@ -1,9 +1,11 @@
-//! TLS between machines at the edge and controllers: version 1.3, HTTP/2, both sides show a certificate of the network's authority.
+//! TLS between machines at the edge and controllers: version 1.3, HTTP/2, both sides present a certificate of the network's authority.
 //!
-//! Machines and controllers are reached by addresses that change, also through forwarders; what counts is the URI name in the certificate
-//! (RFC 5280, section 4.2.1.6). So a machine checks that a [`ControllerIdentity`] answers, whatever the address, and a controller that a
-//! [`Machine`] calls whose serial number was not revoked: a node's certificate makes nobody a controller. A controller that asks a node checks that this
-//! very node answers: the host's name says which is meant, and where it is ([`host`]).
+//! Machines and controllers have changing addresses, also through forwarders; the identity is the URI name in the certificate
+//! (RFC 5280, section 4.2.1.6). So a machine checks that a [`ControllerIdentity`] answers, whatever the address, and a controller that the client
+//! is a
+//! [`Machine`] whose serial number was not revoked: a node's certificate is not accepted as a controller's. A controller that calls a node checks
+//! that
+//! exactly this node answers: the host name identifies the node, and contains its address ([`host`]).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -25,23 +27,23 @@ use super::{Facts, failed};
 use crate::error::ServiceError;
 use crate::secret::Secret;
 
-/// HTTP/2.
+/// The ALPN protocol id of HTTP/2.
 const ALPN: &[u8] = b"h2";
 
-/// Says whether a serial number was revoked.
+/// Returns whether a serial number was revoked.
 pub type Revoked = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// Says whether a machine that shows a good certificate was removed.
+/// Returns whether a machine with a valid certificate was removed.
 pub type Removed = Arc<dyn Fn(&Facts<Machine>) -> bool + Send + Sync>;
 
-/// A certificate with its key, and whom its bearer trusts; all PEM.
+/// A certificate with its key, and the authorities that its owner trusts; all PEM.
 #[derive(Clone, Debug)]
 pub struct Credentials {
-    /// The certificates of authorities, one after another.
+    /// The certificates of the trusted authorities, concatenated.
     pub authorities: String,
-    /// The bearer's own certificate.
+    /// The owner's own certificate.
     pub certificate: String,
-    /// Its key.
+    /// The private key.
     pub key: Secret,
 }
 
@@ -59,7 +61,7 @@ impl Credentials {
             .map_err(|_| failed("the key is no key (PEM)"))
     }
 
-    /// For a machine that calls controllers.
+    /// The TLS settings of a machine that connects to controllers.
     ///
     /// # Errors
     /// When a certificate or the key cannot be used.
@@ -71,10 +73,10 @@ impl Credentials {
         }))
     }
 
-    /// For a controller that calls nodes, at names that [`host`] makes.
+    /// The TLS settings of a controller that connects to nodes, at names returned by [`host`].
     ///
     /// # Errors
-    /// As [`Self::client`].
+    /// As for [`Self::client`].
     pub fn client_of_nodes(&self, revoked: Revoked) -> Result<ClientConfig, ServiceError> {
         let mut config = self.client_of(Box::new(move |shown, name| {
             let wrong = CertificateError::ApplicationVerificationFailure;
@@ -89,7 +91,7 @@ impl Credentials {
                 _ => Err(wrong),
             }
         }))?;
-        // Which node is asked is nobody's business on the way. A resumed session would not show its certificate again.
+        // The name must not be visible on the network. A resumed session would not present its certificate again.
         config.enable_sni = false;
         config.resumption = rustls::client::Resumption::disabled();
         Ok(config)
@@ -114,10 +116,12 @@ impl Credentials {
         Ok(config)
     }
 
-    /// For a controller that machines call. `removed` is asked at every handshake, before the machine has shown that it holds its key.
+    /// The TLS settings of a controller that machines connect to. `removed` is called at every handshake, before the machine has proved possession
+    /// of its
+    /// key.
     ///
     /// # Errors
-    /// As [`Self::client`].
+    /// As for [`Self::client`].
     pub fn server(&self, removed: Removed) -> Result<ServerConfig, ServiceError> {
         let provider = Arc::new(ring::default_provider());
         let inner =
@@ -132,7 +136,7 @@ impl Credentials {
             .with_single_cert(certificates(&self.certificate)?, self.key()?)
             .map_err(failed)?;
         config.alpn_protocols = vec![ALPN.to_vec()];
-        // A resumed session would not show its certificate to the list of revoked ones again.
+        // With a resumed session, the certificate would not be checked against the revoked ones again.
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(config)
@@ -148,10 +152,10 @@ fn certificates(text: &str) -> Result<Vec<CertificateDer<'static>>, ServiceError
     Ok(read)
 }
 
-/// What the names end with that [`host`] makes. Nobody is asked for them: they hold the address.
+/// The suffix of the names returned by [`host`]. They are never looked up in DNS: they contain the address.
 const ZONE: &str = ".node.fdn";
 
-/// The host by whose name a client that [`Credentials::client_of_nodes`] made connects to this node, at this address.
+/// The host name for connections to this node at this address, with a client from [`Credentials::client_of_nodes`].
 #[must_use]
 pub fn host(node: &NodeIdentity, address: IpAddr) -> String {
     let bytes = match address {
@@ -161,7 +165,7 @@ pub fn host(node: &NodeIdentity, address: IpAddr) -> String {
     format!("{}.{}.{bytes}{ZONE}", node.node, node.cluster)
 }
 
-/// The node that such a name means, and where it is.
+/// The node and the address in such a name.
 #[must_use]
 pub fn meant(host: &str) -> Option<(NodeIdentity, IpAddr)> {
     let mut parts = host.strip_suffix(ZONE)?.split('.');
@@ -178,11 +182,11 @@ pub fn meant(host: &str) -> Option<(NodeIdentity, IpAddr)> {
     parts.next().is_none().then_some((node, address))
 }
 
-/// Says whether the right one answers, by its certificate and the name that was connected to.
+/// Decides whether the right peer answers, by its certificate and the name that was connected to.
 type Judge =
     Box<dyn Fn(&CertificateDer<'_>, &ServerName<'_>) -> Result<(), CertificateError> + Send + Sync>;
 
-/// Lets nobody call but machines of the network that were not removed.
+/// A verifier that accepts only machines of the network that were not removed.
 struct OnlyMachines {
     inner: Arc<dyn ClientCertVerifier>,
     removed: Removed,
@@ -285,7 +289,7 @@ mod tests {
         Bearer::Controller("fdn://controller/c".parse().expect("a controller"))
     }
 
-    /// Whether both get to know each other, by what bytes are carried between them.
+    /// Whether a handshake between the two succeeds, with all bytes passed between them.
     fn meets(client: ClientConfig, server: ServerConfig) -> Result<(), rustls::Error> {
         meets_at("192.0.2.1", client, server)
     }
@@ -366,7 +370,7 @@ mod tests {
             let client = centre
                 .client_of_nodes(Arc::clone(revoked))
                 .expect("a client");
-            // Whom the node lets in is its own matter.
+            // Whether the node accepts the controller is not tested here.
             let key = server.key().expect("a key");
             let chain = certificates(&server.certificate).expect("a certificate");
             let server = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))

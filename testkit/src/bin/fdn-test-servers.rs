@@ -1,7 +1,7 @@
 //! One PostgreSQL and one RabbitMQ for all test programs of a run.
 //!
-//! Prints a line `export NAME='VALUE'` for each variable that tests look at, then `ready`. Ends with the servers when its standard input
-//! closes, or on SIGTERM or SIGINT; and with the reason when one of them ends by itself, since everything after that would fail for no other.
+//! Prints a line `export NAME='VALUE'` for each variable that tests read, then `ready`. Exits with the servers when its standard input
+//! closes, or on SIGTERM or SIGINT; and with an error when a server ends by itself, since all later tests would fail for that reason only.
 
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    // From the first moment on: who starts this may go away while the servers start.
+    // Before anything else: the parent may exit while the servers start.
     let mut terminated = signal(SignalKind::terminate())?;
     let mut interrupted = signal(SignalKind::interrupt())?;
     let closed = input_closed();
@@ -33,7 +33,7 @@ async fn main() -> Result<()> {
     }
 }
 
-/// Starts the servers and holds them; dropping the future ends them. Fails when one of them ends by itself.
+/// Starts the servers and keeps them running; dropping the future stops them. Fails when one of them ends by itself.
 async fn serve() -> Result<()> {
     let (postgres, rabbit) = tokio::join!(PostgresServer::start(), RabbitServer::start());
     let (mut postgres, mut rabbit) = (postgres?, rabbit?);
@@ -62,7 +62,7 @@ fn export(name: &str, value: &str) -> String {
     format!("export {name}='{}'\n", value.replace('\'', r"'\''"))
 }
 
-/// Ends when nobody holds the other end of the standard input any more.
+/// Completes when the other end of standard input is closed.
 fn input_closed() -> oneshot::Receiver<()> {
     let (sender, receiver) = oneshot::channel();
     std::thread::spawn(move || {
@@ -71,7 +71,7 @@ fn input_closed() -> oneshot::Receiver<()> {
             .read(&mut scratch)
             .is_ok_and(|count| count > 0)
         {}
-        // Nobody waits for it any more if the servers ended first.
+        // The receiver is gone if the servers ended first.
         let _ = sender.send(());
     });
     receiver

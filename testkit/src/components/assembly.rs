@@ -1,8 +1,8 @@
-//! Puts core modules together and makes components of them.
+//! Assembles core modules and turns them into components.
 //!
-//! `PRELUDE` holds the steps that most handlers share; only what a handler calls is taken, so that a component imports no
-//! more than it uses. A page of memory is used as: 0..64 results of host calls, 64..128 a second such area, 256..1024
-//! scratch, 1024.. texts, 8192.. what the host allocates (reset at each call).
+//! `PRELUDE` holds the steps that most handlers share; only what a handler calls is included, so that a component imports no
+//! more than it uses. The memory layout: 0..64 results of host calls, 64..128 a second such area, 256..1024
+//! scratch space, 1024.. texts, 8192.. allocations of the host (reset at each call).
 
 use std::fmt::Write as _;
 
@@ -196,9 +196,9 @@ const IMPORTS: &[(&str, &str, &str, &str)] = &[
     ("acme:store/kv", "poke", "poke", ""),
 ];
 
-/// Functions of the text; one is taken into a module when the module or a taken one calls it.
+/// Functions in text form; one is included in a module if the module or an included function calls it.
 const PRELUDE: &[(&str, &str)] = &[
-    // Sets the head with this status and leaves body and stream in the globals.
+    // Sets the head with this status, and stores body and stream in the globals.
     (
         "open",
         r"(func $open (param $out i32) (param $status i32)
@@ -212,7 +212,7 @@ const PRELUDE: &[(&str, &str)] = &[
         (call $body-write (global.get $body) (i32.const 0))
         (global.set $stream (i32.load (i32.const 4))))",
     ),
-    // Writes to the open body in pieces that the stream accepts; 1 when the other side is gone.
+    // Writes to the open body in pieces that the stream accepts; returns 1 when the other side is closed.
     (
         "put",
         r"(func $put (param $at i32) (param $len i32) (result i32)
@@ -233,7 +233,7 @@ const PRELUDE: &[(&str, &str)] = &[
         (call $drop-output (global.get $stream))
         (call $body-finish (global.get $body) (i32.const 0) (i32.const 0) (i32.const 0)))",
     ),
-    // A whole answer.
+    // Sends a complete answer.
     (
         "answer",
         r"(func $answer (param $out i32) (param $status i32) (param $at i32) (param $len i32)
@@ -241,7 +241,7 @@ const PRELUDE: &[(&str, &str)] = &[
         (drop (call $put (local.get $at) (local.get $len)))
         (call $close))",
     ),
-    // The decimal digits of a number at 256..; returns where they begin, they end at 272.
+    // The decimal digits of a number at 256..; returns their start, they end at 272.
     (
         "digits",
         r"(func $digits (param $n i32) (result i32)
@@ -262,7 +262,7 @@ const PRELUDE: &[(&str, &str)] = &[
         (call $block (local.get $timer))
         (call $drop-pollable (local.get $timer)))",
     ),
-    // Copies an incoming body to the open outgoing body; returns how many bytes.
+    // Copies an incoming body to the open outgoing body; returns the number of bytes.
     (
         "pump",
         r"(func $pump (param $from i32) (result i32)
@@ -283,16 +283,16 @@ const PRELUDE: &[(&str, &str)] = &[
     ),
 ];
 
-/// A component in the making.
+/// The parts of a component to be built.
 pub(super) struct Module<'a> {
     pub(super) version: &'a str,
-    /// Instructions of the handler; `$request` and `$out` are its parameters.
+    /// The instructions of the handler; `$request` and `$out` are its parameters.
     pub(super) handle: &'a str,
-    /// Text at 1024.
+    /// The text at address 1024.
     pub(super) text: &'a [u8],
-    /// Memory in pages.
+    /// The size of the memory in pages.
     pub(super) pages: u32,
-    /// Further parts of the core module.
+    /// Additional parts of the core module.
     pub(super) more: &'a str,
 }
 
@@ -375,7 +375,7 @@ impl Module<'_> {
 /// Makes a component from the text of a core module, for a world of `wit/wasi.wit`.
 ///
 /// # Panics
-/// When the text and the world do not fit: a mistake in the fixture.
+/// When the text does not match the world, which is a mistake in the fixture.
 pub(super) fn encode(wat: &str, version: &str, world: &str) -> Vec<u8> {
     let mut resolve = Resolve::default();
     let package = resolve

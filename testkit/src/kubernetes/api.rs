@@ -1,4 +1,4 @@
-//! The requests of the simulated API server.
+//! Handles the requests of the simulated API server.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::objects::{self, Status, bad_request, not_found, status};
 use super::store::Resource;
 use super::{Shared, TOKEN, stream};
 
-/// A request taken apart.
+/// A parsed request.
 pub(super) struct Call {
     pub(super) verb: &'static str,
     pub(super) resource: Resource,
@@ -82,7 +82,7 @@ impl Call {
     }
 }
 
-/// Percent-decoding of a query's value.
+/// Percent-decodes the value of a query parameter.
 fn decoded(value: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = value.bytes();
@@ -186,7 +186,8 @@ fn perform(
     }
 }
 
-/// Secrets are stored with `data` only; here the text stays text, which no client of this server reads.
+/// Moves `stringData` to `data`, since secrets are stored with `data` only; unlike in Kubernetes it is not encoded, but no client of this server
+/// reads it.
 fn hidden(resource: Resource, mut object: Value) -> Value {
     if resource == Resource::Secrets {
         let given = object["stringData"].take();
@@ -212,7 +213,7 @@ fn list(shared: &Shared, call: &Call) -> Result<Response<Body>, Status> {
     if let Some(rest) = page.rest {
         meta["continue"] = json!(rest);
     }
-    // The items of a list carry neither kind nor version, as with a real server.
+    // The items of a list have neither kind nor version, as on a real server.
     let items: Vec<Value> = page.items.into_iter().map(bare).collect();
     let list = json!({
         "apiVersion": "v1", "kind": format!("{}List", resource.kind()), "metadata": meta, "items": items
@@ -244,7 +245,7 @@ fn json_response(code: StatusCode, value: &Value) -> Response<Body> {
     response
 }
 
-/// The version that a watch or a log begins at.
+/// The resource version that a watch or a log begins at.
 pub(super) fn version(call: &Call) -> Result<Option<u64>, Status> {
     match call.query.get("resourceVersion").map(String::as_str) {
         None | Some("" | "0") => Ok(None),

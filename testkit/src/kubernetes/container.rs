@@ -1,4 +1,4 @@
-//! A process that a simulated kubelet runs for a pod, with its output.
+//! A process that a simulated kubelet runs for a pod, and its output.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -15,10 +15,10 @@ use tokio::sync::watch;
 
 use crate::{docker, process};
 
-/// How often a process is asked whether it has ended.
+/// The interval of checking whether a process has ended.
 const POLL: Duration = Duration::from_millis(5);
 
-/// How a process ended, as a kubelet says it.
+/// How a process ended, as reported by a kubelet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ended {
     pub(super) code: i32,
@@ -29,14 +29,14 @@ pub(super) struct Ended {
 pub(super) struct Container {
     child: Mutex<Child>,
     log: Mutex<Log>,
-    /// How many lines there are, and one more at the end.
+    /// The number of lines, plus one at the end.
     grown: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
 struct Log {
     lines: Vec<(SystemTime, String)>,
-    /// Streams that are open.
+    /// The number of open streams.
     open: usize,
 }
 
@@ -45,7 +45,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Container {
-    /// Runs the probe with this environment and no other, on this address, with so much memory.
+    /// Runs the probe with exactly this environment, on this address, with this memory limit.
     pub(super) fn run(
         environment: &BTreeMap<String, String>,
         address: Ipv4Addr,
@@ -54,7 +54,7 @@ impl Container {
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "sh", "-c"])
-            // Writable memory, which is what a memory limit is about; passing it aborts the probe.
+            // Limits writable memory, which is what a memory limit is about; exceeding it aborts the probe.
             .arg(format!("ulimit -d {memory_kib}; exec \"$0\""))
             .arg(docker::probe())
             .env_clear()
@@ -98,7 +98,7 @@ impl Container {
         });
     }
 
-    /// Waits for the process and both its outputs to end.
+    /// Waits until the process and both its outputs have ended.
     pub(super) async fn wait(&self) -> Ended {
         let status = loop {
             let status = lock(&self.child).try_wait();
@@ -109,7 +109,7 @@ impl Container {
             }
         };
         let mut grown = self.grown();
-        // The sender is this container's own.
+        // Cannot fail: the sender belongs to this container.
         while lock(&self.log).open > 0 && grown.changed().await.is_ok() {}
         let aborted = status.signal() == Some(6);
         let short = aborted
@@ -136,13 +136,13 @@ impl Container {
         }
     }
 
-    /// Sends a signal, unless the process has ended; whether it had not.
+    /// Sends a signal, unless the process has ended; returns whether it was still running.
     pub(super) fn signal(&self, signal: Signal) -> bool {
         let mut child = lock(&self.child);
         let runs = matches!(child.try_wait(), Ok(None));
         let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         match id.filter(|_| runs) {
-            // It has not been waited for, so the id is still its own.
+            // The process was not reaped yet, so its id was not reused.
             Some(id) => kill_process(id, signal).is_ok(),
             None => false,
         }
@@ -152,7 +152,7 @@ impl Container {
         lock(&self.log).lines.len()
     }
 
-    /// The lines from one on, and whether there will be no more.
+    /// The lines from index `at` on, and whether there will be no more.
     pub(super) fn from(&self, at: usize) -> (Vec<(SystemTime, String)>, bool) {
         let log = lock(&self.log);
         let lines = log.lines.get(at..).unwrap_or_default().to_vec();
@@ -164,12 +164,12 @@ impl Container {
     }
 }
 
-/// An address of this machine on which a port is free; each pod has its own.
+/// A loopback address on which a port is free; each pod has its own.
 pub(super) fn free_address(port: u16) -> Ipv4Addr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     for _ in 0..10_000 {
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Different test processes begin in different places.
+        // Different test processes begin at different addresses.
         let at = std::process::id()
             .wrapping_mul(2_654_435_761)
             .wrapping_add(next)

@@ -1,4 +1,4 @@
-//! What goes wrong on purpose.
+//! Injected faults.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -6,36 +6,36 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// What happens to one request.
+/// The fault of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is answered with this status and asked to come back after so many seconds.
+    /// It is answered with this status and a `Retry-After` of this many seconds.
     Status(u16, u32),
-    /// It is answered after a while.
+    /// It is answered after a delay.
     Slow(Duration),
-    /// It is carried out, and its connection closed before the answer.
+    /// It is executed, and its connection closed before the answer.
     AnswerLost,
 }
 
-/// The faults of one API server.
+/// The faults of an API server.
 #[derive(Debug, Default)]
 pub struct Faults {
-    /// For which verb on which resource; taken in order.
+    /// Pending faults by verb and resource, in order.
     next: Mutex<VecDeque<(String, Fault)>>,
-    /// How often watches and logs that were followed have been cut.
+    /// The number of times that watches and followed logs were cut.
     cuts: watch::Sender<u64>,
-    /// Whether 410 is the status of the answer rather than an event of the watch. Real servers do both.
+    /// Whether 410 is the status of the response rather than an event of the watch. Real servers do both.
     gone_by_status: watch::Sender<bool>,
 }
 
 impl Faults {
-    /// The next `times` requests of a verb, such as `create pods`, get this fault.
+    /// Injects this fault into the next `times` requests with a verb, such as `create pods`.
     pub fn next(&self, verb: &str, fault: &Fault, times: usize) {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         next.extend(std::iter::repeat_n((verb.to_owned(), fault.clone()), times));
     }
 
-    /// How many faults have not been met yet.
+    /// The number of faults that have not occurred yet.
     #[must_use]
     pub fn left(&self) -> usize {
         self.next
@@ -44,7 +44,7 @@ impl Faults {
             .len()
     }
 
-    /// Forgets the faults that have not been met.
+    /// Removes the faults that have not occurred.
     pub fn clear(&self) {
         self.next
             .lock()
@@ -58,7 +58,7 @@ impl Faults {
         next.remove(at).map(|(_, fault)| fault)
     }
 
-    /// Cuts all connections that stream: watches and logs.
+    /// Cuts all streaming connections: watches and logs.
     pub fn cut_streams(&self) {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }
@@ -67,7 +67,7 @@ impl Faults {
         self.cuts.subscribe()
     }
 
-    /// Says how 410 is told to a watch.
+    /// Sets how 410 is reported to a watch.
     pub fn tell_gone_by_status(&self, by_status: bool) {
         self.gone_by_status.send_replace(by_status);
     }

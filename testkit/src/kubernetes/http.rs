@@ -14,14 +14,14 @@ use tokio::sync::watch;
 
 use super::{Shared, api};
 
-/// The answer of a request whose connection is to be closed instead.
+/// Instead of a response: close the connection.
 #[derive(Debug)]
 pub(super) struct Closed;
 
 #[derive(Debug)]
 pub(super) struct Server {
     address: SocketAddr,
-    /// False while it is away. Closed with this object, which ends the listener and all connections.
+    /// False while the server is away. Closed with this object, which ends the listener and all connections.
     here: watch::Sender<bool>,
 }
 
@@ -77,5 +77,5 @@ async fn serve(shared: Arc<Shared>, stream: TcpStream, mut presence: watch::Rece
     }
 }
 
-/// Nothing of these bodies can fail.
+/// The body type; sending it cannot fail.
 pub(super) type Body = http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, Infallible>;

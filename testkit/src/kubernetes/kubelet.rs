@@ -1,4 +1,4 @@
-//! A simulated kubelet: runs the pods that are bound to its node and says in their status how they do.
+//! A simulated kubelet: runs the pods that are bound to its node and reports their status.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -15,16 +15,16 @@ use super::container::{Container, Ended, free_address};
 use super::objects::{amount, expanded};
 use super::store::Resource;
 
-/// An image that a node can pull.
+/// An image that can be pulled.
 #[derive(Clone, Debug, Default)]
 pub struct Image {
-    /// Its own user is root.
+    /// Whether its default user is root.
     pub root: bool,
-    /// The secret of the namespace that a pod must name to have it.
+    /// The secret in the namespace that a pod must name to pull it.
     pub pull_secret: Option<String>,
 }
 
-/// A node's kubelet. Clones are the same one.
+/// A node's kubelet. Clones refer to the same one.
 #[derive(Clone, Debug)]
 pub struct Kubelet(Arc<Node>);
 
@@ -33,9 +33,9 @@ struct Node {
     name: String,
     shared: Weak<Shared>,
     images: Mutex<BTreeMap<String, Image>>,
-    /// By the uid of the pod. Kept after the end, for its output.
+    /// The containers by the uid of the pod. Kept after their end, for their output.
     containers: Mutex<BTreeMap<String, Arc<Container>>>,
-    /// Memory that is left, in KiB.
+    /// The free memory, in KiB.
     memory: Mutex<u64>,
     powered: watch::Sender<bool>,
 }
@@ -58,31 +58,31 @@ impl Kubelet {
         Self(node)
     }
 
-    /// Makes an image known to the registry of this node; `reference` is what pods name.
+    /// Adds an image to the registry of this node; `reference` is the name used by pods.
     pub fn add_image(&self, reference: &str, image: Image) {
         lock(&self.0.images).insert(reference.to_owned(), image);
     }
 
-    /// Makes every image of a repository known, whatever its digest.
+    /// Adds all images of a repository, whatever their digests.
     pub fn add_repository(&self, repository: &str) {
         self.add_image(&format!("{repository}@"), Image::default());
     }
 
-    /// Sets the memory that the node has left, in MiB.
+    /// Sets the free memory of the node, in MiB.
     pub fn set_memory(&self, mib: u64) {
         *lock(&self.0.memory) = mib << 10;
     }
 
-    /// Kills the process of a pod, as `kill -9` on the node does.
+    /// Kills the process of a pod, like `kill -9` on the node.
     ///
     /// # Panics
-    /// When it runs no such pod.
+    /// When it does not run such a pod.
     pub fn kill(&self, uid: &str) {
         let container = self.container(uid).expect("the pod runs here");
         container.signal(Signal::KILL);
     }
 
-    /// Kills the processes of all pods that run; how many there were.
+    /// Kills the processes of all running pods; returns their number.
     pub fn kill_all(&self) -> usize {
         let containers = lock(&self.0.containers);
         containers
@@ -91,7 +91,7 @@ impl Kubelet {
             .count()
     }
 
-    /// The node loses its power: its processes end, and nobody tells the API server.
+    /// Simulates a power failure: the processes end, and nothing is reported to the API server.
     pub fn power_off(&self) {
         self.0.powered.send_replace(false);
         for container in lock(&self.0.containers).values() {
@@ -104,7 +104,7 @@ impl Kubelet {
     }
 }
 
-/// Sees to every pod that is bound to the node.
+/// Handles every pod that is bound to the node.
 async fn run(node: Arc<Node>) {
     let mut known = BTreeSet::new();
     let mut powered = node.powered.subscribe();
@@ -135,7 +135,7 @@ async fn run(node: Arc<Node>) {
                 let mut powered = node.powered.subscribe();
                 tokio::spawn(async move {
                     tokio::select! {
-                        // First: nobody tells that a process ended with the power.
+                        // First, because nothing reports the end of processes after a power failure.
                         biased;
                         _ = powered.wait_for(|on| !on) => {}
                         () = work.run() => {}
@@ -151,7 +151,7 @@ async fn run(node: Arc<Node>) {
     }
 }
 
-/// One pod.
+/// The handling of one pod.
 struct Work {
     node: Arc<Node>,
     shared: Weak<Shared>,
@@ -161,7 +161,7 @@ struct Work {
     spec: Value,
 }
 
-/// What keeps a container from being made.
+/// Why a container cannot be created yet.
 struct Waits {
     reason: &'static str,
     message: String,
@@ -172,7 +172,7 @@ impl Work {
         &self.spec["containers"][0]
     }
 
-    /// The pod as it is stored, if it still is.
+    /// The stored pod, if it still exists.
     fn stored(&self) -> Option<Value> {
         let shared = self.shared.upgrade()?;
         let pod = shared
@@ -206,7 +206,7 @@ impl Work {
         });
     }
 
-    /// The kubelet's last word: the object may go.
+    /// The kubelet's last action: allows the deletion of the object.
     fn finish(&self) {
         let Some(shared) = self.shared.upgrade() else {
             return;
@@ -219,7 +219,7 @@ impl Work {
         );
     }
 
-    /// Waits for the pod's deletion; its grace in seconds, or `None` when it is gone already.
+    /// Waits for the pod's deletion. Returns its grace period in seconds, or `None` if it no longer exists.
     async fn deletion(&self) -> Option<u64> {
         let mut changes = self.shared.upgrade()?.store.changes();
         loop {
@@ -258,7 +258,7 @@ impl Work {
             .unwrap_or(1 << 20)
     }
 
-    /// Reserves the pod's memory; what is short if there is not enough.
+    /// Reserves the pod's memory. Returns what is lacking if there is not enough.
     fn admit(&self) -> Option<String> {
         let mut left = lock(&self.node.memory);
         let wanted = self.memory_kib();
@@ -290,7 +290,7 @@ impl Work {
             });
     }
 
-    /// Pulls the image and finds the environment, again and again until it can; `None` if the container was made and did not start.
+    /// Pulls the image and builds the environment, retrying until that succeeds; `None` if the container was created but did not start.
     async fn prepared(&self) -> Option<BTreeMap<String, String>> {
         let mut changes = self.shared.upgrade()?.store.changes();
         loop {
@@ -388,7 +388,7 @@ impl Work {
         Ok(environment)
     }
 
-    /// Runs the container until it ends or is to end.
+    /// Runs the container until it ends or is to be stopped.
     async fn live(&self, environment: &BTreeMap<String, String>) {
         let port = environment
             .get("PORT")
@@ -413,7 +413,7 @@ impl Work {
             grace = self.deletion() => grace,
         };
         let Some(seconds) = grace else {
-            // Removed by force: nobody waits for it any more.
+            // Force-deleted: nobody waits for it any more.
             container.signal(Signal::KILL);
             return;
         };
@@ -423,7 +423,7 @@ impl Work {
         self.finish();
     }
 
-    /// Waits for the end of a container that was asked to end, then kills it. A grace that is shortened meanwhile counts.
+    /// Waits for the end of a container that was asked to stop, then kills it. The grace period may be shortened in the meantime.
     async fn terminated(&self, container: &Container, mut seconds: u64) -> Ended {
         let asked = Instant::now();
         let mut waiting = std::pin::pin!(container.wait());

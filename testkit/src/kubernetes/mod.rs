@@ -1,14 +1,14 @@
-//! A simulated API server of Kubernetes and simulated kubelets, for tests without a cluster.
+//! A simulated Kubernetes API server and simulated kubelets, for tests without a cluster.
 //!
 //! The API server follows the API conventions as far as pods and secrets need them: lists with a resource version and pages, watches
-//! from a version on with bookmarks, 409 for a taken name and for a precondition that does not hold, 410 for a version that was
-//! forgotten, graceful deletion in two steps, `Status` objects for every error, bearer tokens and role-based access control. Objects
-//! are kept as JSON, so that nothing of the client under test is used to test it.
+//! from a version on with bookmarks, 409 for an existing name and for a failed precondition, 410 for a forgotten version,
+//! graceful deletion in two steps, `Status` objects for all errors, bearer tokens and role-based access control. Objects
+//! are kept as JSON, so that no code of the client under test is used to test it.
 //!
-//! A kubelet runs the probe of `testkit/probe` as a process for each pod, on an address of its own (all of 127.0.0.0/8 is this
-//! machine), with the environment, the memory and the grace that the pod asks for.
+//! A kubelet runs the probe of `testkit/probe` as a process for each pod, on its own address (all of 127.0.0.0/8 is local),
+//! with the environment, the memory limit and the grace period of the pod.
 //!
-//! What a real cluster does beyond that is listed in `docs/operations/runtimes.md`.
+//! The further behaviour of a real cluster is listed in `docs/operations/runtimes.md`.
 
 mod api;
 mod container;
@@ -31,13 +31,13 @@ pub use kubelet::{Image, Kubelet};
 pub use store::Resource;
 use store::Store;
 
-/// The only token that is accepted.
+/// The only accepted token.
 const TOKEN: &str = "token-of-the-agent";
 
 /// A right: a resource with its subresource, and a verb, such as `("pods/log", "get")`.
 pub type Right = (String, String);
 
-/// A cluster of one API server and the kubelets that were added to it. Ends when it is dropped.
+/// A cluster of one API server and the kubelets that were added to it. Stops on drop.
 #[derive(Debug)]
 pub struct Cluster {
     shared: Arc<Shared>,
@@ -49,7 +49,7 @@ struct Shared {
     store: Store,
     faults: Faults,
     kubelets: Mutex<Vec<Kubelet>>,
-    /// What the token may do; everything while nothing was said.
+    /// The rights of the token; `None`: all rights.
     granted: Mutex<Option<BTreeSet<Right>>>,
     used: Mutex<BTreeSet<Right>>,
 }
@@ -60,7 +60,7 @@ impl Shared {
         all.clone()
     }
 
-    /// Whether the token may do this; what it does is written down.
+    /// Whether the token has this right; if so, its use is recorded.
     fn allows(&self, right: &Right) -> bool {
         let granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
         let allowed = granted.as_ref().is_none_or(|all| all.contains(right));
@@ -73,10 +73,10 @@ impl Shared {
 }
 
 impl Cluster {
-    /// Starts an API server on a free port of the loopback.
+    /// Starts an API server on a free loopback port.
     ///
     /// # Errors
-    /// When there is no port.
+    /// When no port is available.
     pub async fn start() -> Result<Self> {
         let shared = Arc::new(Shared {
             store: Store::default(),
@@ -102,7 +102,7 @@ impl Cluster {
         kubelet
     }
 
-    /// What is done to requests.
+    /// The injected faults.
     #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.shared.faults
@@ -118,7 +118,7 @@ impl Cluster {
         *granted = Some(rights);
     }
 
-    /// The rights that were made use of.
+    /// The rights that were used.
     #[must_use]
     pub fn used(&self) -> BTreeSet<Right> {
         let used = self
@@ -144,40 +144,40 @@ impl Cluster {
         Ok(std::fs::write(path, config.to_string())?)
     }
 
-    /// Takes the API server away: its connections are closed and new ones are too.
+    /// Makes the API server unavailable: all connections are closed, including new ones.
     pub fn leave(&self) {
         self.server.leave();
     }
 
-    /// Brings it back, with everything it knew.
+    /// Makes it available again, with all of its objects.
     pub fn come_back(&self) {
         self.server.come_back();
     }
 
-    /// Forgets the history of changes: whoever watches from an older version gets 410.
+    /// Forgets the history of changes: a watch from an older version gets 410.
     pub fn compact(&self) {
         self.shared.store.compact();
     }
 
-    /// All objects of a resource in a namespace, as they are stored.
+    /// All stored objects of a resource in a namespace.
     #[must_use]
     pub fn objects(&self, resource: Resource, namespace: &str) -> Vec<Value> {
         self.shared.store.all(resource, namespace)
     }
 
-    /// Stores an object as somebody else than the agent would.
+    /// Stores an object like another client of the API would.
     ///
     /// # Panics
-    /// When the API server would refuse it.
+    /// When the API server would reject it.
     pub fn put(&self, resource: Resource, namespace: &str, object: Value) {
         let stored = self.shared.store.create(resource, namespace, object);
         stored.expect("a valid object");
     }
 
-    /// Deletes a pod as `kubectl delete` does.
+    /// Deletes a pod like `kubectl delete`.
     ///
     /// # Panics
-    /// When it is not there.
+    /// When it does not exist.
     pub fn delete(&self, namespace: &str, name: &str, grace: i64) {
         let options = serde_json::json!({ "gracePeriodSeconds": grace });
         let deleted = self
@@ -187,10 +187,10 @@ impl Cluster {
         deleted.expect("it is there");
     }
 
-    /// Changes a pod's status as whoever else may do so does: the node's controller, an operator.
+    /// Changes a pod's status like another authorized client: the node controller, or an operator.
     ///
     /// # Panics
-    /// When it is not there.
+    /// When it does not exist.
     pub fn set_status(&self, namespace: &str, name: &str, change: impl FnOnce(&mut Value)) {
         let changed = self
             .shared

@@ -1,4 +1,4 @@
-//! What the simulated API server knows of objects: names, defaults, selectors, graces, and the words of its errors. Pure.
+//! The rules of the simulated API server about objects: names, defaults, selectors, grace periods, and error messages. Pure.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -78,8 +78,8 @@ fn is_label_value(value: &str) -> bool {
     bytes.len() <= 63 && bytes.iter().all(fits) && ends(bytes.first()) && ends(bytes.last())
 }
 
-/// The checks of a real server that a mistake here could meet: names, labels, one container with an image, limits not below requests,
-/// values of variables that are both given and referred to.
+/// The checks of a real server that the agent could run into: names, labels, one container with an image, limits not below requests,
+/// variables with both a value and a reference.
 pub(super) fn check(resource: Resource, name: &str, object: &Value) -> Result<(), Status> {
     if !is_name(name) {
         return Err(invalid(&format!(
@@ -149,7 +149,7 @@ pub(super) fn amount(quantity: &Value) -> Option<u128> {
     })
 }
 
-/// Puts in what the server itself says of a new object.
+/// Sets the fields of a new object that the server sets itself.
 pub(super) fn fill_in(resource: Resource, namespace: &str, uid: String, object: &mut Value) {
     object["apiVersion"] = json!("v1");
     object["kind"] = json!(resource.kind());
@@ -166,7 +166,7 @@ pub(super) fn fill_in(resource: Resource, namespace: &str, uid: String, object: 
     }
 }
 
-/// The seconds that a pod's kubelet has to end it; `None` if it is removed at once.
+/// The grace period in seconds for a pod's kubelet to stop it; `None` if the object is removed at once.
 pub(super) fn grace(resource: Resource, object: &Value, options: &Value) -> Option<i64> {
     let phase = object["status"]["phase"].as_str();
     let ended = matches!(phase, Some("Failed" | "Succeeded"));
@@ -190,13 +190,13 @@ pub(super) fn selects(selector: &str, object: &Value) -> bool {
         })
 }
 
-/// The time in so many seconds.
+/// The current time plus this many seconds.
 pub(super) fn now_and(seconds: i64) -> String {
     let time = SystemTime::now() + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
-/// `$(NAME)` and `$$`, as Kubernetes reads them in values of variables.
+/// Expands `$(NAME)` and `$$` like Kubernetes in values of variables.
 pub(super) fn expanded(value: &str, known: &BTreeMap<String, String>) -> String {
     let mut out = String::new();
     let mut rest = value;

@@ -1,4 +1,4 @@
-//! The objects of the simulated API server and the history of their changes.
+//! The objects of the simulated API server, and the history of their changes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,12 +8,12 @@ use tokio::sync::watch;
 
 use super::objects::{self, Status, conflict, gone, not_found, selects, taken};
 
-/// Changes that are remembered.
+/// The number of changes that are remembered.
 const HISTORY: usize = 10_000;
-/// Lists that are read page by page at the same time.
+/// The most paged lists that can be read at the same time.
 const SNAPSHOTS: usize = 8;
 
-/// What is stored.
+/// The kinds of objects that are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
     /// Pods.
@@ -38,7 +38,7 @@ impl Resource {
     }
 }
 
-/// A change, as a watch tells it.
+/// A change, as reported by a watch.
 #[derive(Clone, Debug)]
 pub(super) struct Event {
     pub(super) revision: u64,
@@ -70,9 +70,9 @@ struct Inner {
     uids: u64,
     objects: BTreeMap<Key, Value>,
     history: VecDeque<Event>,
-    /// The oldest revision from which a watch can go on.
+    /// The oldest revision from which a watch can continue.
     oldest: u64,
-    /// Lists that are read page by page, by their revision.
+    /// The snapshots of lists that are read in pages, by revision.
     snapshots: BTreeMap<u64, Vec<Value>>,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct Page {
 }
 
 impl Inner {
-    /// Gives an object the next revision and tells of it.
+    /// Gives an object the next revision, and records the change.
     fn tell(&mut self, kind: &'static str, resource: Resource, object: &mut Value) {
         self.revision += 1;
         object["metadata"]["resourceVersion"] = json!(self.revision.to_string());
@@ -104,7 +104,7 @@ impl Inner {
     fn remove(&mut self, key: &Key) -> Option<Value> {
         let mut object = self.objects.remove(key)?;
         self.tell("DELETED", key.0, &mut object);
-        // The garbage collector: what only it owned goes as well.
+        // Garbage collection: objects owned only by this one are removed as well.
         let uid = object["metadata"]["uid"].clone();
         let owned = |object: &Value| {
             let owners = object["metadata"]["ownerReferences"].as_array();
@@ -124,7 +124,7 @@ impl Store {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something and tells those who wait for changes.
+    /// Executes a change and notifies waiters.
     fn with<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> T {
         let mut inner = self.lock();
         let outcome = act(&mut inner);
@@ -193,7 +193,7 @@ impl Store {
             .collect()
     }
 
-    /// Changes an object that is there, if it has this uid still.
+    /// Changes an existing object, if it still has this uid.
     pub(super) fn change(
         &self,
         resource: Resource,
@@ -220,7 +220,7 @@ impl Store {
         })
     }
 
-    /// Deletes as `DELETE` does: pods that run are marked and left to their kubelet, unless the grace is 0.
+    /// Deletes like `DELETE`: running pods are marked and left to their kubelet, unless the grace period is 0.
     pub(super) fn delete(
         &self,
         resource: Resource,
@@ -303,7 +303,7 @@ impl Store {
         })
     }
 
-    /// What changed after a revision.
+    /// The changes after a revision.
     pub(super) fn since(&self, revision: u64) -> Result<Vec<Event>, Status> {
         let inner = self.lock();
         if revision < inner.oldest {
@@ -320,7 +320,7 @@ impl Store {
         self.lock().revision
     }
 
-    /// Forgets all history and all lists that are being read, and moves on, so that every version handed out so far is too old.
+    /// Forgets all history and all lists that are being read, and increments the revision, so that every version handed out so far is too old.
     pub(super) fn compact(&self) {
         self.with(|inner| {
             inner.revision += 1;

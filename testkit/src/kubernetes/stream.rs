@@ -1,4 +1,4 @@
-//! Answers that go on: watches, and the output of containers.
+//! Streaming answers: watches, and the output of containers.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,12 +18,12 @@ use super::http::Body;
 use super::objects::{Status, bad_request, gone, not_found, selects};
 use super::store::{Event, Resource};
 
-/// Pieces of an answer that wait for their reader.
+/// The most pieces of an answer that wait for their reader.
 const QUEUE: usize = 64;
-/// How often a watch is told the version while nothing happens. Real servers do so about once a minute.
+/// The interval of bookmarks while nothing happens. Real servers send one about every minute.
 const BOOKMARK: Duration = Duration::from_millis(500);
 
-/// An answer whose pieces come from a task; ends with the task.
+/// A response whose pieces come from a task; it ends with the task.
 fn streamed(pieces: mpsc::Receiver<Bytes>) -> Response<Body> {
     let pieces = futures::stream::unfold(pieces, async |mut pieces| {
         pieces.recv().await.map(|piece| (piece, pieces))

@@ -1,4 +1,4 @@
-//! What belongs to an app: secrets, schedules, domains, objective, labels, how DNS answers.
+//! Parses what belongs to an app: secrets, schedules, domains, objective, labels, DNS settings.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use fdn_service::secret::Secret;
 use super::{App, Given, Reader, Runs, Spot};
 use crate::input;
 
-/// Said instead of what the parser would say: that may quote a value.
+/// Used instead of the parser's message, which might quote a secret value.
 const HOW: &str = "the value of a secret never stands in a file; say where it is: { env: NAME } or { file: PATH }, - for standard input";
 
 impl<'a> Spot<'a> {
@@ -22,7 +22,7 @@ impl<'a> Spot<'a> {
 }
 
 impl Reader<'_> {
-    /// One field of an app that is not about what it runs.
+    /// Parses a field of an app other than what it runs.
     pub(super) fn part(&mut self, spot: &Spot<'_>, (field, value): (&str, &Value), app: &mut App) {
         match field {
             "secrets" => self.secrets(spot, value, app),
@@ -52,7 +52,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What does not go with what an app runs.
+    /// Reports fields that are not allowed for what the app runs.
     pub(super) fn fitting(&mut self, whole: &Spot<'_>, app: &App) {
         if !matches!(app.runs, Some(Runs::Workflow(_))) {
             return;
@@ -68,7 +68,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The entries of a field by name, each with its place.
+    /// The entries of a field by name, each with its position.
     fn named<'s>(&mut self, spot: &Spot<'s>, value: &Value) -> Vec<(Spot<'s>, String, Value)> {
         let Value::Object(entries) = value else {
             let what = "names, each with what it stands for";

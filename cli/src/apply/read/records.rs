@@ -1,4 +1,4 @@
-//! What DNS is to answer: text records of names, and for how long answers for an app live.
+//! Parses DNS declarations: text records of names, and the TTL of answers for an app.
 
 use serde_json::Value;
 use serde_saphyr::Spanned;
@@ -10,19 +10,19 @@ use fdn_core::txt::{self, SetTxt};
 use super::parts::is_empty;
 use super::{App, Mistake, Reader, Source, Spot};
 
-/// The text records of a name as they are declared.
+/// The declared text records of a name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Txt {
-    /// What they are to be, whole.
+    /// The complete set of records.
     pub request: SetTxt,
-    /// The file that says so.
+    /// The file of the declaration.
     pub file: String,
-    /// Where in it, from 1 up.
+    /// The line in it, counted from 1.
     pub line: u64,
 }
 
 impl Txt {
-    /// What is wrong with records of this name, found out when the network was known.
+    /// A mistake of this declaration that was found only once the network was known.
     #[must_use]
     pub fn mistake(&self, name: &RecordName, what: String) -> Mistake {
         Mistake {
@@ -35,7 +35,7 @@ impl Txt {
 }
 
 impl Reader<'_> {
-    /// The text records of a name. Whether the name is this tenant's is the network's to know; all else is judged here.
+    /// Parses the text records of a name. Only the network knows whether the name belongs to the tenant; everything else is checked here.
     pub(super) fn txt(&mut self, source: &Source, name: &str, value: &Spanned<Value>) {
         let written = Spot::new(source, value, format!("txt.{name}"));
         let name = match RecordName::parse_lenient(name) {
@@ -45,7 +45,7 @@ impl Reader<'_> {
                 return;
             }
         };
-        // However it is written, a name is declared once.
+        // The name in canonical form: different spellings must not allow a second declaration.
         let spot = Spot::new(source, value, format!("txt.{name}"));
         if txt::is_challenge(&name) {
             let what = format!(
@@ -72,7 +72,7 @@ impl Reader<'_> {
         }
     }
 
-    /// For how long DNS answers for an app live; nothing is the network's time.
+    /// Parses the TTL of DNS answers for an app; an empty value means the network's default.
     pub(super) fn dns(&mut self, spot: &Spot<'_>, value: &Value, app: &mut App) {
         app.dns = match is_empty(value) {
             true => Some(PutAppDns::default()),
@@ -83,7 +83,7 @@ impl Reader<'_> {
     }
 }
 
-/// All that is wrong with text records, whatever their name is.
+/// All mistakes in text records that do not depend on their name.
 fn problems(request: &SetTxt) -> Vec<String> {
     let mut wrong = Vec::new();
     if request.values.is_empty() {

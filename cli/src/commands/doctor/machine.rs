@@ -1,4 +1,4 @@
-//! Checks of the machine: what a node with many instances needs of its kernel.
+//! Checks of the machine: kernel limits that a node with many instances needs.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -6,11 +6,11 @@ use rustix::process::{Resource, getrlimit};
 
 use super::Check;
 
-/// A live instance takes about this many memory mappings (measured; it is what bounds their number first).
+/// The memory mappings of a live instance (measured; they are the first limit on the number of instances).
 const MAPS_PER_INSTANCE: u64 = 6;
-/// The kernel's own default; fewer were set by somebody.
+/// The kernel's default; a lower value was set by somebody.
 const MAPS_DEFAULT: u64 = 65_530;
-/// Open files that a node with some hundred connections needs.
+/// The number of open files that a node with some hundred connections needs.
 const FILES_WANTED: u64 = 4096;
 
 /// Adds the checks; `local` if a network may run on this machine.

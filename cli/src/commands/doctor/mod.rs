@@ -1,4 +1,4 @@
-//! `fdn doctor`: one check after another, each with what was found and, if it is not well, what to do.
+//! `fdn doctor`: makes checks and reports for each what was found and, if something is wrong, what to do.
 
 mod machine;
 mod network;
@@ -14,13 +14,13 @@ use crate::error::{CliError, render};
 use crate::output::{Report, table};
 use crate::target::{Choice, Target};
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// As it should be.
+    /// Everything is fine.
     Ok,
-    /// It works, or could not be looked at; something should be done about it.
+    /// It works, or could not be checked; something should be done about it.
     Warn,
     /// It does not work.
     Fail,
@@ -29,13 +29,13 @@ pub enum Status {
 /// One check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What was looked at.
+    /// The name of the check.
     pub check: &'static str,
-    /// How it is.
+    /// The result.
     pub status: Status,
     /// What was found.
     pub found: String,
-    /// What to do.
+    /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
@@ -74,7 +74,7 @@ impl Check {
     }
 }
 
-/// All checks.
+/// The results of all checks.
 #[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Diagnosis(pub Vec<Check>);
@@ -90,7 +90,7 @@ impl Report for Diagnosis {
             vec![status.to_owned(), c.check.to_owned(), c.found.clone()]
         });
         let lines = table(&[], rows);
-        // The advice stands under its check.
+        // The advice is below its check.
         lines
             .lines()
             .zip(&self.0)
@@ -144,7 +144,7 @@ pub async fn run(
     }
 }
 
-/// Reads the configuration; the network it names, if it names one.
+/// Checks the configuration; returns the network that it names, if there is one.
 fn configuration(
     choice: &Choice,
     env: &Environment,
@@ -190,7 +190,7 @@ fn configuration(
     }
 }
 
-/// A token that others can read is no secret.
+/// Warns if others can read the token.
 fn private(store: &ConfigStore, context: &str) -> Option<Check> {
     use std::os::unix::fs::PermissionsExt as _;
     let path = store.token_file(context);

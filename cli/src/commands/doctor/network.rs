@@ -14,10 +14,10 @@ use crate::error::CliError;
 use crate::resolver::{Resolver, system_server};
 use crate::target::Target;
 
-/// A clock that is off by more than this makes tokens and ages wrong.
+/// The largest acceptable clock skew: a larger one breaks tokens and ages.
 const SKEW_MAX: Duration = Duration::from_secs(5);
 const CONNECT: Duration = Duration::from_secs(2);
-/// How many gateways are tried: enough to see what is wrong.
+/// The most gateways that are tried: enough to find a problem.
 const GATEWAYS_MAX: usize = 256;
 
 /// Adds the checks.
@@ -43,7 +43,7 @@ pub(super) async fn check(target: &Target, checks: &mut Vec<Check>) {
     }
 }
 
-/// Whether the controller answers, in which version, whether it takes our token, and what its clock says.
+/// Checks whether the controller answers, its version, whether it accepts the token, and its clock.
 async fn controller(
     client: &Client,
     target: &Target,
@@ -103,9 +103,9 @@ async fn token(client: &Client, target: &Target) -> Check {
     }
 }
 
-/// How far two clocks are apart, if that is too far; one of them was read from a header.
+/// The skew between two clocks, if it is too large; one of the times was read from a header.
 pub(super) fn apart(ours: Timestamp, theirs: Timestamp) -> Option<Duration> {
-    // The header has whole seconds, so a second either way says nothing.
+    // The header has whole seconds, so a second of difference means nothing.
     let off = ours
         .since(theirs)
         .max(theirs.since(ours))

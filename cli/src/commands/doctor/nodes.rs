@@ -1,4 +1,4 @@
-//! What nodes say at their admin listeners: whether they can do their work, and what time it is there.
+//! Asks nodes at their admin listeners whether they can do their work, and for the time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use serde::Deserialize;
 use super::Check;
 use crate::client::{Client, date_header};
 
-/// How long an answer is waited for.
+/// The timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How many nodes are asked: enough to see what is wrong.
+/// The most nodes that are asked: enough to find a problem.
 const NODES_MAX: usize = 256;
-/// How many are named.
+/// The most nodes that are named.
 const NAMED: usize = 8;
 
 /// A condition of a node's `/readyz`.
@@ -25,21 +25,21 @@ struct Condition {
     detail: String,
 }
 
-/// What one node said.
+/// The answer of one node.
 struct Said {
     /// Why it cannot do its work, with the node's name.
     trouble: Vec<String>,
-    /// How far its clock is off, with the node's name.
+    /// Its clock skew, with the node's name.
     clock: Option<String>,
 }
 
-/// Adds the checks. Where the admin listeners cannot be reached from here there is nothing to say: `/readyz` and the alerts do then.
+/// Adds the checks. If the admin listeners cannot be reached from here, there is nothing to report: use `/readyz` and the alerts then.
 pub(super) async fn check(client: &Client, checks: &mut Vec<Check>) {
     let (Ok(nodes), Ok(http)) = (
         client.nodes().await,
         fdn_service::http_client::build_direct(PATIENCE),
     ) else {
-        // The check of gateways says so.
+        // The check of gateways reports this.
         return;
     };
     let alive = nodes.iter().filter(|node| node.alive).take(NODES_MAX);
@@ -114,7 +114,7 @@ fn judged(said: &[Said]) -> [Check; 2] {
     [readiness, clock]
 }
 
-/// The first few.
+/// The names of the first few.
 fn named(all: &[&String]) -> String {
     let names: Vec<&str> = all.iter().take(NAMED).map(|name| name.as_str()).collect();
     let more = all.len().saturating_sub(NAMED);

@@ -1,4 +1,4 @@
-//! One HTTP/1.1 exchange with the first gateway of a list that can be reached.
+//! One HTTP/1.1 exchange with the first reachable gateway of a list.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,23 +13,23 @@ use super::request::Body;
 use crate::client::root_cause;
 use crate::error::CliError;
 
-/// How long one address may take to accept a connection.
+/// The timeout of connecting to one address.
 const CONNECT: Duration = Duration::from_secs(3);
 
 /// A connection to a gateway.
 #[derive(Debug)]
 pub(in crate::commands) struct Connection {
-    /// The gateway.
+    /// The address of the gateway.
     pub(in crate::commands) address: SocketAddr,
-    /// How long connecting took, addresses that failed included.
+    /// How long connecting took, including failed addresses.
     pub(in crate::commands) took: Duration,
     stream: TcpStream,
 }
 
-/// Connects to the first address that accepts. Also returns those that did not, and why.
+/// Connects to the first address that accepts. Also returns the addresses that failed, with the reasons.
 ///
 /// # Errors
-/// When none does.
+/// When no address accepts.
 pub(in crate::commands) async fn connect(
     addresses: &[SocketAddr],
 ) -> Result<(Connection, Vec<(SocketAddr, String)>), CliError> {
@@ -38,7 +38,7 @@ pub(in crate::commands) async fn connect(
     for address in addresses {
         match tokio::time::timeout(CONNECT, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
-                // Small requests must not wait for an acknowledgement (RFC 896).
+                // Disables Nagle's algorithm: small requests must not wait for an acknowledgement (RFC 896).
                 drop(stream.set_nodelay(true));
                 return Ok((
                     Connection {
@@ -72,10 +72,10 @@ pub(in crate::commands) async fn connect(
     })
 }
 
-/// Sends the request and returns the answer's head, and how long it took to come.
+/// Sends the request and returns the head of the response, and the time that it took.
 ///
 /// # Errors
-/// When the connection breaks off before the head has come.
+/// When the connection breaks before the head has arrived.
 pub(in crate::commands) async fn send(
     connection: Connection,
     request: Request<Body>,
@@ -92,7 +92,7 @@ pub(in crate::commands) async fn send(
         .await
         .map_err(broken)?;
     tokio::spawn(async move {
-        // What goes wrong here is seen by the exchange itself.
+        // Errors of the connection are also seen by the exchange.
         drop(driver.await);
     });
     let response = sender.send_request(request).await.map_err(broken)?;

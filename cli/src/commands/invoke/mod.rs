@@ -1,7 +1,7 @@
-//! `fdn invoke`: calls an app the way its users do, and tells where it ran and what took how long.
+//! `fdn invoke`: calls an app like its users do, and reports where it ran and how long each part took.
 //!
-//! Everything it needs (DNS server, zone, port) stands in the saved context, so it works while the controller is away. The module `call` makes
-//! the connection itself instead of using the shared HTTP client, because only so can connecting be timed and one address after
+//! Everything it needs (DNS server, zone, port) is in the saved context, so it works without the controller. The module `call` makes
+//! the connection itself instead of using the shared HTTP client, because only that way can connecting be timed and one address after
 //! another be tried.
 
 pub(super) mod call;
@@ -27,23 +27,23 @@ use crate::error::CliError;
 use crate::resolver::{ResolveError, Resolved, Resolver, system_server};
 use crate::target::Target;
 
-/// How much of a gateway's error is read.
+/// The most bytes of a gateway's error that are read.
 const PROBLEM_MAX: usize = 64 << 10;
-/// For how long a name may come to be that does not exist yet, and the pause before it is asked for again.
+/// How long to wait for a name that does not exist yet, and the pause between queries.
 const COMING: Duration = Duration::from_secs(3);
 const AGAIN: Duration = Duration::from_millis(300);
 
-/// Where and how an app is called.
+/// The parameters for calling an app.
 #[derive(Clone, Debug)]
 pub(super) struct Network {
     /// The app's host name.
     pub(super) host: HostName,
-    /// The gateways' port.
+    /// The port of the gateways.
     pub(super) port: u16,
     resolver: Resolver,
 }
 
-/// What a command line says of the network instead of the context.
+/// The parameters from flags, which override the context.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Given {
     zone: Option<HostName>,
@@ -54,7 +54,7 @@ pub(super) struct Given {
 /// Runs the command.
 ///
 /// # Errors
-/// When the name does not resolve, no gateway can be reached, the call takes too long or is answered with a status of 400 or above.
+/// When the name does not resolve, no gateway can be reached, or the call takes too long or is answered with a status of 400 or above.
 pub async fn run(
     args: &InvokeArgs,
     env: &Environment,
@@ -99,7 +99,7 @@ async fn invoke(
     outcome(status, &headers, problem)
 }
 
-/// The network's facts: flags, then the context, then the controller.
+/// Collects the parameters: from flags, then the context, then the controller.
 pub(super) async fn network(
     app: &AppName,
     given: Given,
@@ -132,7 +132,7 @@ pub(super) async fn network(
 }
 
 impl Network {
-    /// Resolves the name as a client of a network would, and connects to the first gateway that answers.
+    /// Resolves the name like a client in `subnet`, and connects to the first gateway that answers.
     pub(super) async fn connect(
         &self,
         subnet: Option<ClientPrefix>,
@@ -153,7 +153,7 @@ impl Network {
         Ok((resolved, connection))
     }
 
-    /// What DNS answers. DNS servers may hear of an app a moment after its nodes do: of a name that does not exist they are asked again for a while.
+    /// Resolves the name. DNS servers may learn of an app a moment after its nodes, so queries for a nonexistent name are repeated for a while.
     async fn resolved(&self, subnet: Option<ClientPrefix>) -> Result<Resolved, ResolveError> {
         let begun = Instant::now();
         loop {
@@ -174,14 +174,14 @@ async fn ask(target: &Target) -> Result<NetworkInfo, CliError> {
         .map(|(network, _)| network)
 }
 
-/// What took how long.
+/// The durations of a call's parts.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     dns: Duration,
     connect: Duration,
-    /// From the request to the answer's head.
+    /// From the request to the head of the response.
     first_byte: Duration,
-    /// From the head to the last byte.
+    /// From the head of the response to the last byte.
     body: Duration,
 }
 
@@ -191,7 +191,7 @@ impl Times {
     }
 }
 
-/// Status line and headers, as they came.
+/// The status line and headers, as received.
 fn head(response: &Response<Incoming>) -> String {
     let mut text = format!("{:?} {}\n", response.version(), response.status());
     for (name, value) in response.headers() {
@@ -204,7 +204,7 @@ fn head(response: &Response<Incoming>) -> String {
     text
 }
 
-/// Writes the body as it comes. Returns the gateway's problem, if the answer is one, and how long the body took.
+/// Writes the body as it arrives. Returns the gateway's problem, if the answer is one, and the duration.
 async fn deliver(
     response: Response<Incoming>,
     file: Option<&Path>,
@@ -217,7 +217,7 @@ async fn deliver(
         reason: e.to_string(),
         code: ErrorCode::BadRequest,
     };
-    // A gateway's own error is told on standard error: it is not the function's answer.
+    // A gateway's own error goes to standard error: it is not the function's answer.
     let mut out = match file.filter(|_| !is_problem) {
         Some(path) => Some((
             path,
@@ -244,7 +244,7 @@ async fn deliver(
         }
     }
     let took = began.elapsed();
-    // Keeps the summary off the answer's last line on a terminal; a pipe gets the bytes alone.
+    // On a terminal, the summary must not continue the last line of the answer; a pipe gets the exact bytes.
     if out.is_none() && !is_problem && console.out_is_terminal() && last.is_some_and(|b| b != b'\n')
     {
         console.print("\n")?;
@@ -296,7 +296,7 @@ fn summary(
     format!("{line}\n{timing}")
 }
 
-/// `start;dur=0.01, exec;dur=1.2` as `start 0.01 ms`, `exec 1.2 ms`.
+/// Formats `start;dur=0.01, exec;dur=1.2` as `start 0.01 ms`, `exec 1.2 ms`.
 fn server_timing(value: &str) -> Vec<String> {
     value
         .split(',')
@@ -309,7 +309,7 @@ fn server_timing(value: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether the call counts as done.
+/// Whether the call counts as successful.
 fn outcome(
     status: StatusCode,
     headers: &HeaderMap,

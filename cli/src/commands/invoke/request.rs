@@ -1,4 +1,4 @@
-//! The request that `fdn invoke` sends, made from its arguments.
+//! The request that `fdn invoke` sends, built from its arguments.
 
 use std::io;
 
@@ -16,13 +16,13 @@ use crate::args::InvokeArgs;
 use crate::commands::version::VERSION;
 use crate::error::CliError;
 
-/// A request's body.
+/// The body of a request.
 pub(in crate::commands) type Body = BoxBody<Bytes, io::Error>;
 
-/// Makes the request.
+/// Builds the request.
 ///
 /// # Errors
-/// When method, path, a header or the body's file is not usable.
+/// When the method, the path, a header or the body's file cannot be used.
 pub(super) fn prepare(
     args: &InvokeArgs,
     host: &HostName,
@@ -65,7 +65,7 @@ pub(super) fn prepare(
     let mut own: Vec<HeaderName> = Vec::new();
     for text in &args.headers {
         let (name, value) = header(text)?;
-        // What the user says replaces what would be sent otherwise; the same name twice sends both.
+        // The user's headers replace the default ones; a name that is given twice is sent twice.
         if own.contains(&name) {
             headers.append(name, value);
         } else {
@@ -76,7 +76,7 @@ pub(super) fn prepare(
     Ok(request)
 }
 
-/// The host name that a gateway is asked for.
+/// The `Host` header's value.
 pub(in crate::commands) fn authority(host: &HostName, port: u16) -> String {
     if port == 80 {
         host.to_string()
@@ -86,7 +86,7 @@ pub(in crate::commands) fn authority(host: &HostName, port: u16) -> String {
 }
 
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), CliError> {
-    // The value may be a credential: it is not repeated in the message.
+    // The value may be a credential, so the message does not repeat it.
     let error = |name: &str| CliError::Usage(format!("header {name:?}: expected NAME: VALUE"));
     let (name, value) = text
         .split_once(':')
@@ -95,7 +95,7 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), CliError> {
     Ok((parsed, value.trim().parse().map_err(|_| error(name))?))
 }
 
-/// The body and its length, if it is known.
+/// The body, and its length if known.
 fn body(data: Option<&str>) -> Result<(Body, Option<u64>), CliError> {
     let Some(data) = data else {
         return Ok((Empty::new().map_err(|never| match never {}).boxed(), None));

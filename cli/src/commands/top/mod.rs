@@ -1,4 +1,4 @@
-//! `fdn top`: clusters, nodes and apps with what they do now, again and again.
+//! `fdn top`: shows the current activity of clusters, nodes and apps, updated periodically.
 
 mod screen;
 pub mod view;
@@ -22,15 +22,15 @@ use crate::output::Format;
 use screen::Screen;
 use view::{Asked, Top};
 
-/// The shortest time between two looks: what nodes tell is a second old or more.
+/// The shortest interval between updates: nodes' reports are a second old or more.
 const INTERVAL_MIN: DurationMs = DurationMs::from_millis(500);
-/// The longest silence of the controller: what it answers here it knows by heart.
+/// The read timeout; the controller answers these requests from memory.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// Runs the command.
 ///
 /// # Errors
-/// When the controller cannot be asked at the beginning, or the terminal is gone.
+/// When the controller cannot be reached at the start, or the terminal is closed.
 pub async fn run(args: &TopArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
     let target = target(&args.connect, env)?;
     let client = Client::with_idle(&target, IDLE)?;
@@ -50,11 +50,11 @@ async fn watch(client: &Client, mut asked: Asked, args: &TopArgs) -> Result<(), 
     let mut stop = Box::pin(signal::stop());
     let mut sort = args.sort;
     let mut trouble = String::new();
-    // Keys and signals are heard while the controller is asked.
+    // Keys and signals are handled while a request is pending.
     let mut asking: Option<BoxFuture<'_, Result<Asked, CliError>>> = None;
     let mut tick = tokio::time::interval(args.interval.max(INTERVAL_MIN).as_duration());
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first tick comes at once, and what it would ask for is there.
+    // The first tick fires at once, but its data was already requested.
     tick.tick().await;
     loop {
         let top = Top::new(&asked, fdn_service::now(), sort);
@@ -82,7 +82,7 @@ async fn watch(client: &Client, mut asked: Asked, args: &TopArgs) -> Result<(), 
                         asked = answer;
                         trouble.clear();
                     }
-                    // A controller that starts anew is no reason to end.
+                    // A controller that restarts is not a reason to end.
                     Err(error) => trouble = render(&error),
                 }
             }
@@ -90,7 +90,7 @@ async fn watch(client: &Client, mut asked: Asked, args: &TopArgs) -> Result<(), 
     }
 }
 
-/// What was asked for last, once it is there.
+/// The answer to the pending request; never completes if there is none.
 async fn answered(
     asking: &mut Option<BoxFuture<'_, Result<Asked, CliError>>>,
 ) -> Result<Asked, CliError> {
@@ -106,14 +106,14 @@ fn name(sort: SortBy) -> String {
         .unwrap_or_default()
 }
 
-/// The column after this one.
+/// The next column.
 fn next(sort: SortBy) -> SortBy {
     let all = SortBy::value_variants();
     let place = all.iter().position(|one| *one == sort).unwrap_or_default();
     all[(place + 1) % all.len()]
 }
 
-/// Asks for everything. Who may not look at machines sees the apps alone.
+/// Requests everything. A caller without permission to see machines gets only the apps.
 async fn ask(client: &Client) -> Result<Asked, CliError> {
     let apps = async { tokio::try_join!(client.apps(None, None), client.figures(FiguresBy::App)) };
     let machines = async {
@@ -132,7 +132,7 @@ async fn ask(client: &Client) -> Result<Asked, CliError> {
     })
 }
 
-/// Nothing, where it was refused.
+/// `None` if the request was forbidden.
 fn permitted<A, B>(answer: Result<(A, B), CliError>) -> Result<Option<(A, Option<B>)>, CliError> {
     match answer {
         Ok((list, figures)) => Ok(Some((list, Some(figures)))),

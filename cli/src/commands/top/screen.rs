@@ -1,4 +1,4 @@
-//! A screen of one's own on a terminal, given back whatever happens.
+//! A separate terminal screen, restored in all cases.
 
 use std::fs::OpenOptions;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -8,29 +8,29 @@ use console::{Key, Term};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use tokio::sync::mpsc;
 
-/// The other screen, without a cursor; and back (ECMA-48, and xterm's private modes).
+/// Sequences that switch to the alternate screen without a cursor, and back (ECMA-48, and xterm's private modes).
 const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
 const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
-/// To the beginning, and away with what stands there.
+/// Sequences that move to the first position, and clear what follows.
 const HOME: &str = "\u{1b}[H";
 const REST_OF_LINE: &str = "\u{1b}[K";
 const REST_OF_SCREEN: &str = "\u{1b}[J";
-/// Keys that wait.
+/// The most pending keys.
 const KEYS: usize = 16;
 
-/// The screen while it is ours.
+/// The alternate screen, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Screen {
     term: Term,
-    /// The terminal that keys come from, and how it was: a key that is waited for leaves it in another state.
+    /// The terminal that keys are read from, and its original settings: waiting for a key changes them.
     was: Option<(OwnedFd, Termios)>,
 }
 
 impl Screen {
-    /// Takes the screen.
+    /// Switches to the alternate screen.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// When the terminal is closed.
     pub(super) fn enter() -> io::Result<Self> {
         let mut term = Term::stdout();
         let was = keyboard().and_then(|keyboard| {
@@ -42,15 +42,15 @@ impl Screen {
         Ok(Self { term, was })
     }
 
-    /// How many lines it has.
+    /// The number of its lines.
     pub(super) fn height(&self) -> usize {
         self.term.size().0.into()
     }
 
-    /// Shows a text in place of the one before, as much of it as there is room for.
+    /// Replaces the shown text, cut to the size of the screen.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// When the terminal is closed.
     pub(super) fn show(&mut self, text: &str) -> io::Result<()> {
         let (height, width) = self.term.size();
         self.term
@@ -59,7 +59,7 @@ impl Screen {
     }
 }
 
-/// What is written to show a text.
+/// The output that shows a text.
 fn drawn(text: &str, height: usize, width: usize) -> String {
     let mut all = HOME.to_owned();
     for (place, line) in text.lines().take(height).enumerate() {
@@ -83,7 +83,7 @@ impl Drop for Screen {
     }
 }
 
-/// Where [`Term::read_key`] reads: standard input, unless that is no terminal.
+/// The terminal that [`Term::read_key`] reads from: standard input if that is a terminal.
 fn keyboard() -> Option<OwnedFd> {
     let input = io::stdin();
     if input.is_terminal() {
@@ -93,7 +93,7 @@ fn keyboard() -> Option<OwnedFd> {
     terminal.ok().map(OwnedFd::from)
 }
 
-/// The keys that are pressed, from a thread that ends with the program, or when nobody listens.
+/// The pressed keys, from a thread that ends with the program or when the receiver is dropped.
 pub(super) fn keys() -> mpsc::Receiver<char> {
     let (send, receive) = mpsc::channel(KEYS);
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! The tables of `fdn top`, made from what the controller answers. Pure.
+//! Builds the tables of `fdn top` from the controller's answers. Pure.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -13,49 +13,49 @@ use serde::Serialize;
 use crate::args::SortBy;
 use crate::output::{Report, table, time};
 
-/// How many whole steps count as "now": one quiet step must not read as standstill, and one that goes on is not known yet.
+/// The number of complete steps that count as "now": one quiet step must not look like standstill, and the current one is incomplete.
 const STEPS: u64 = 3;
 
-/// The network as it is now.
+/// The current activity of the network.
 #[derive(Clone, Debug, Serialize)]
 pub struct Top {
-    /// When the controller was asked.
+    /// The time of the request.
     pub at: Timestamp,
-    /// Its clusters. None for who may not look at machines.
+    /// Its clusters; empty if the caller may not see machines.
     pub clusters: Vec<ClusterRow>,
-    /// Its nodes. None for who may not look at machines.
+    /// Its nodes; empty if the caller may not see machines.
     pub nodes: Vec<NodeRow>,
     /// The caller's apps.
     pub apps: Vec<AppRow>,
 }
 
-/// What callers saw in the last half minute that is known whole.
+/// What callers observed in the last half minute with complete data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Seen {
-    /// Calls a second.
+    /// Calls per second.
     pub calls_per_s: f64,
-    /// Answers 5xx a second.
+    /// Answers with status 5xx per second.
     pub errors_per_s: f64,
-    /// What half of the calls took at most in the busiest step, in milliseconds; none without calls.
+    /// The median duration in the busiest step, in ms; `None` without calls.
     pub p50_ms: Option<f64>,
-    /// What 99 of 100 calls took at most in the slowest step, in milliseconds; none without calls.
+    /// The 99th percentile of the duration in the slowest step, in ms; `None` without calls.
     pub p99_ms: Option<f64>,
 }
 
-/// What is taken of machines.
+/// The load of machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Load {
-    /// Calls that run.
+    /// The number of running calls.
     pub busy: u32,
-    /// Calls that can run at once.
+    /// The number of calls that can run at once.
     pub slots: u32,
-    /// Calls that wait.
+    /// The number of waiting calls.
     pub queue: u32,
-    /// Instances of functions that run in instances.
+    /// The number of instances, of functions that run in instances.
     pub instances: u32,
-    /// The share of processor time that is taken, from 0 to 1.
+    /// The share of processor time in use, from 0 to 1.
     pub cpu: f64,
-    /// The share of memory that is taken, from 0 to 1.
+    /// The share of memory in use, from 0 to 1.
     pub memory: f64,
 }
 
@@ -64,14 +64,14 @@ pub struct Load {
 pub struct ClusterRow {
     /// Its name.
     pub cluster: String,
-    /// Its nodes that live.
+    /// The number of its live nodes.
     pub nodes_alive: u32,
-    /// All its nodes.
+    /// The number of all its nodes.
     pub nodes_total: u32,
-    /// What its callers saw.
+    /// What its callers observed.
     #[serde(flatten)]
     pub seen: Seen,
-    /// What is taken of it.
+    /// Its load.
     #[serde(flatten)]
     pub load: Load,
 }
@@ -83,9 +83,9 @@ pub struct NodeRow {
     pub node: String,
     /// Its cluster.
     pub cluster: String,
-    /// How it is.
+    /// Its state.
     pub state: String,
-    /// What is taken of it.
+    /// Its load.
     #[serde(flatten)]
     pub load: Load,
 }
@@ -97,27 +97,27 @@ pub struct AppRow {
     pub app: String,
     /// Its current version.
     pub version: String,
-    /// Living nodes that serve it.
+    /// The number of live nodes that serve it.
     pub nodes_ready: u32,
-    /// Living nodes.
+    /// The number of live nodes.
     pub nodes_total: u32,
-    /// Its instances. Nothing is known for who may not look at machines.
+    /// The number of its instances; `None` if the caller may not see machines.
     pub instances: Option<u32>,
-    /// What its callers saw.
+    /// What its callers observed.
     #[serde(flatten)]
     pub seen: Seen,
 }
 
-/// What the controller answered.
+/// The controller's answers.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
-    /// All clusters, whole.
+    /// All clusters with their details.
     pub clusters: Vec<ClusterDetail>,
-    /// Figures by cluster.
+    /// Metrics by cluster.
     pub by_cluster: Option<Figures>,
     /// The caller's apps.
     pub apps: Vec<AppSummary>,
-    /// Figures by app.
+    /// Metrics by app.
     pub by_app: Option<Figures>,
 }
 
@@ -201,7 +201,7 @@ fn node_row(detail: &ClusterDetail, node: &NodeInfo) -> NodeRow {
     }
 }
 
-/// The share that is taken; nothing of nothing.
+/// The share of a resource in use; 0 if there is none of it.
 fn taken(capacity: Resources, free: Resources, of: impl Fn(Resources) -> u64) -> f64 {
     let (capacity, free) = (of(capacity), of(free));
     if capacity == 0 {
@@ -210,7 +210,7 @@ fn taken(capacity: Resources, free: Resources, of: impl Fn(Resources) -> u64) ->
     rounded(capacity.saturating_sub(free) as f64 / capacity as f64)
 }
 
-/// Three decimals, so that what is printed for programs is no longer than what is known.
+/// Rounds to three decimals, so that output for programs does not suggest more precision than there is.
 fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
@@ -242,7 +242,7 @@ fn recent(figures: Option<&Figures>) -> BTreeMap<String, Seen> {
     series.collect()
 }
 
-/// What rows are sorted by.
+/// The sort keys of rows.
 trait Sorted {
     fn name(&self) -> &str;
     fn seen(&self) -> Seen {
@@ -289,7 +289,7 @@ impl Sorted for AppRow {
     }
 }
 
-/// The most first; what is as much, and what a table does not tell, by name.
+/// Highest first; equal values, and values that a table does not have, by name.
 fn order<T: Sorted>(sort: SortBy, a: &T, b: &T) -> Ordering {
     let key = |row: &T| match sort {
         SortBy::Name => 0.0,
@@ -346,7 +346,7 @@ fn row(first: Vec<String>, cells: &[&[String]]) -> Vec<String> {
 }
 
 impl Top {
-    /// What there is to show, each a table with its head.
+    /// The tables to show, each with its header.
     fn tables(&self) -> Vec<String> {
         const SEEN: [&str; 4] = ["CALLS/S", "ERRORS", "P50 MS", "P99 MS"];
         const LOAD: [&str; 5] = ["BUSY", "QUEUE", "INSTANCES", "CPU", "MEMORY"];
@@ -388,12 +388,12 @@ impl Top {
         tables
     }
 
-    /// The tables in so many lines: each has its share, and what one does not need is for the others.
+    /// The tables in at most `lines` lines: they share the lines equally, and lines that one table does not need go to the others.
     #[must_use]
     pub fn fitted(&self, lines: usize) -> String {
         let tables = self.tables();
         let needs: Vec<usize> = tables.iter().map(|table| table.lines().count()).collect();
-        // The time, and a line before each table.
+        // Minus the line with the time, and an empty line before each table.
         let room = lines.saturating_sub(1 + tables.len());
         let mut text = format!("{}\n", time(self.at));
         for ((table, need), share) in tables.iter().zip(&needs).zip(shares(&needs, room)) {
@@ -407,7 +407,7 @@ impl Top {
                 text.push_str(&format!("{line}\n"));
             }
             if share > 0 {
-                // Of the lines, one is the head.
+                // One of the lines is the header.
                 text.push_str(&format!("… {} more\n", need - shown.max(1)));
             }
         }
@@ -415,7 +415,7 @@ impl Top {
     }
 }
 
-/// So many lines, shared: as much for each, at most what it needs.
+/// Distributes lines: equal shares, but none more than it needs.
 fn shares(needs: &[usize], lines: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..needs.len()).collect();
     order.sort_by_key(|place| needs[*place]);

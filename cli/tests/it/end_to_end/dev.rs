@@ -1,8 +1,8 @@
-//! `fdn dev` on a folder that changes: built, deployed, called, broken, mended, trapping, ended.
+//! `fdn dev` on a changing folder: built, deployed, called, broken, repaired, trapping, ended.
 
 use super::*;
 
-/// A build that copies what the source names, and fails as a compiler does for a source that is broken.
+/// A build that copies the file that the source names, and fails like a compiler for a broken source.
 const BUILD: &str = "#!/bin/sh
 if grep -q broken src/source; then
     echo 'error[E0425]: cannot find value `broken` in this scope' >&2
@@ -56,7 +56,7 @@ async fn a_folder_that_changes_is_built_and_deployed_and_a_failing_build_keeps_w
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(script, mode).expect("mode");
     folder.source(&first);
-    // A link to the folder is as good as the folder.
+    // A symbolic link to the folder works like the folder.
     let link = home.folder.path().join("link");
     std::os::unix::fs::symlink(home.folder.path().join("f"), &link).expect("linked");
     let path = link.display().to_string();
@@ -66,7 +66,7 @@ async fn a_folder_that_changes_is_built_and_deployed_and_a_failing_build_keeps_w
 
     folder.source(&second);
     says(&dev, "deployed dev-app v2 in ").await;
-    // Lines are followed from the first deploy on.
+    // Log lines are followed from the first deployment on.
     wait::until("what the function writes", async || {
         network.ok(&["invoke", "dev-app"]);
         if dev.log().contains("v2 a line") {
@@ -77,7 +77,7 @@ async fn a_folder_that_changes_is_built_and_deployed_and_a_failing_build_keeps_w
     })
     .await;
 
-    // A folder that is removed and made again, as git does, is another one; what changes in it later is seen all the same.
+    // A folder that is removed and recreated, as git does, is a different one; later changes in it are noticed all the same.
     let third = home.file("third.wasm", components::misbehaving());
     std::fs::remove_dir_all(home.folder.path().join("f/src")).expect("removed");
     folder.source(&third);
@@ -97,7 +97,7 @@ async fn a_folder_that_changes_is_built_and_deployed_and_a_failing_build_keeps_w
     }
     network.ok(&["invoke", "dev-app"]);
 
-    // A manifest is a source as well; what a call passes of it is told with the line it stands in.
+    // The manifest is a source as well; a mistake in it is reported with its line.
     home.file("f/fdn.toml", "name = \"dev-app\"\ntimeout = \"soon\"\n");
     folder.source(&first);
     says(&dev, "timeout").await;

@@ -1,11 +1,11 @@
-//! Container images on a network of one process: the engine that answers on the machine runs them.
+//! Container images on a network in one process: run by the machine's Docker engine.
 
 use fdn_testkit::{docker, wait};
 use serde_json::Value;
 
 use super::{Network, STOP};
 
-/// What containers of the network's only node are marked with.
+/// The label of containers of the network's only node.
 const OURS: &str = "net.fdn.node=eu-west-1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,8 +1,8 @@
-//! Text records, and for how long DNS answers live, as files declare them.
+//! Text records and the TTL of DNS answers, as declared in files.
 
 use super::*;
 
-/// A tenant's file, and what `fdn apply` makes of it.
+/// A tenant's file, and the results of `fdn apply` for it.
 struct Files<'a> {
     network: &'a Network,
     folder: tempfile::TempDir,
@@ -19,14 +19,14 @@ impl Files<'_> {
         self.network.fdn(&[&["apply", "-f", &path], words].concat())
     }
 
-    /// What changes, or would.
+    /// The names of the items that change, or would change.
     fn names(&self, words: &[&str]) -> Vec<String> {
         let ran = self.run(&[&["-o", "name"], words].concat());
         assert_eq!(ran.code, Some(0), "{}\n{}", ran.out, ran.err);
         ran.out.lines().map(str::to_owned).collect()
     }
 
-    /// What would change, line by line.
+    /// The text form of a dry run.
     fn page(&self) -> String {
         let ran = self.run(&["--dry-run"]);
         assert_eq!(ran.code, Some(0), "{}\n{}", ran.out, ran.err);
@@ -39,7 +39,7 @@ impl Files<'_> {
         names.lines().map(str::to_owned).collect()
     }
 
-    /// Refused before anything is changed, with the file, the line, and these words.
+    /// Asserts that the file is rejected before anything is changed, with file, line, and these words.
     fn refused(&self, text: &str, words: &[&str]) {
         let before = self.there();
         self.write(text);
@@ -56,7 +56,7 @@ const DMARC: &str = "_dmarc.named.fn.test";
 const KEY: &str = "s1._domainkey.named.fn.test";
 const APP: &str = "set: dns\napps:\n  named:\n    component: named.wasm\n";
 
-/// Text records are made, changed to exactly what is declared, and taken away, but for those that files do not declare.
+/// Text records are created, changed to exactly what is declared, and deleted, except for those that files cannot declare.
 pub(super) fn applied(network: &Network) {
     let folder = tempfile::tempdir().expect("folder");
     let component = components::hello("named");
@@ -85,7 +85,7 @@ fn made_and_changed(files: &Files<'_>) {
     let shown = network.ok(&["dns", "ttl", "named"]);
     assert!(shown.contains("1m") && shown.contains("the app"), "{shown}");
 
-    // What is declared stands alone, in any order; what is not said is the default.
+    // The declared values replace all others, in any order; unspecified fields have their defaults.
     files.write(&format!(
         "{APP}txt:\n  {DMARC}: {{ values: [other, p=reject] }}\n  {KEY}: {{ values: [k=rsa] }}\n"
     ));
@@ -119,7 +119,7 @@ fn made_and_changed(files: &Files<'_>) {
     );
 }
 
-/// An app whose file says nothing keeps the time that it has; `{}` is the network's.
+/// An app whose file does not mention it keeps its TTL; `{}` resets it to the network's.
 fn lifetimes(files: &Files<'_>) {
     let network = files.network;
     let is_own = || network.ok(&["dns", "ttl", "named"]).contains("the app");
@@ -162,7 +162,7 @@ fn refused(files: &Files<'_>) {
         &format!("{APP}    dns: {{ ttl: 6m }}\n"),
         &["tenant.yaml:5: apps.named.dns: ttl: ", "from 5s to 5m"],
     );
-    // How many there may be the controller's settings say: it refuses, and the place is told.
+    // The maximum number of values is a setting of the controller: it rejects them, and the position is reported.
     files.write(&txt(&format!(
         "{DMARC}: {{ values: [a, b, c, d, e, f, g, h, i] }}"
     )));
@@ -198,7 +198,7 @@ fn pruned(files: &Files<'_>) {
     );
     assert_eq!(files.names(&["--prune"]), [""; 0]);
 
-    // An app that goes takes no record along that is still declared.
+    // Deleting an app does not delete a record that is still declared.
     let txt = format!("txt:\n  {DMARC}: {{ values: [a] }}\n");
     files.write(&format!("{APP}{txt}"));
     assert_eq!(files.names(&[]), [format!("txt/{DMARC}")]);

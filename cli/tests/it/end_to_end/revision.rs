@@ -1,4 +1,4 @@
-//! One revision, whoever is asked: a DNS server on the wire and at its admin address, a gateway, and the controller.
+//! All report the same revision: a DNS server in its answers and at its admin address, a gateway, and the controller.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ impl Network {
         values.next().expect("the flag is set")
     }
 
-    /// What a command prints as JSON, or why it fails.
+    /// The JSON output of a command, or why it failed.
     fn json(&self, args: &[&str]) -> Result<Value, String> {
         let ran = self.fdn(&[args, &["-o", "json"]].concat());
         match ran.code {
@@ -22,14 +22,14 @@ impl Network {
     }
 }
 
-/// The value of a header in what `fdn invoke -i` printed.
+/// The value of a header in the output of `fdn invoke -i`.
 fn header<'a>(printed: &'a str, name: &str) -> &'a str {
     let begin = format!("{name}: ");
     let value = printed.lines().find_map(|line| line.strip_prefix(&begin));
     value.unwrap_or_else(|| panic!("no {name}: {printed}"))
 }
 
-/// Plans go on, so all are asked until they speak of the same moment.
+/// Planning continues, so all are queried until they report the same state.
 pub(super) async fn is_one(network: &Network) {
     let client = "203.0.113.7";
     let lookup = ["dns", "lookup", "hello.fn.test", "--client", client];
@@ -39,7 +39,7 @@ pub(super) async fn is_one(network: &Network) {
         let told = network.json(&[&lookup[..], &["--server", admin]].concat())?;
         let call = ["invoke", "hello", "-d", "x", "-i", "-H", "x-fdn-explain: 1"];
         let called = network.ok(&call);
-        // The node keeps a call a moment after it is over.
+        // The node records a call a moment after it is over.
         let traced = ["trace", header(&called, "x-request-id"), "--app", "hello"];
         let traced = network.json(&[&traced[..], &["--client", client]].concat())?;
         let said = [
@@ -49,7 +49,7 @@ pub(super) async fn is_one(network: &Network) {
         ];
         assert!(said[0].is_u64(), "{answered}");
         let served: u64 = header(&called, "x-fdn-revision").parse().expect("a number");
-        // The plan and the binding that it brought are of one revision, and DNS answers with no earlier one.
+        // The plan and its binding have the same revision, and DNS does not answer with an earlier one.
         let why = &traced["explained"];
         let planned = [&why["plan"]["revision"], &why["bound"]["revision"]];
         let is_planned = planned[0].is_u64()

@@ -1,4 +1,4 @@
-//! Values of the billing centre's API.
+//! Sample values of the billing API.
 
 use fdn_core::billing::*;
 

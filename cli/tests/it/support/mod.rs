@@ -27,7 +27,7 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use tokio::net::TcpListener;
 
-/// A request that the fake controller got.
+/// A request that the fake controller received.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorded {
     pub(crate) method: Method,
@@ -37,16 +37,16 @@ pub(crate) struct Recorded {
     pub(crate) body: Vec<u8>,
 }
 
-/// What it answers.
+/// The reply of the fake controller.
 pub(crate) enum Reply {
     Full(u16, Vec<(&'static str, String)>, Vec<u8>),
-    /// Lines, after which the connection stays open for ever, ends well, or breaks off.
+    /// Lines, after which the connection stays open forever, ends regularly, or breaks off.
     Lines(Vec<String>, End),
-    /// Nothing, for ever.
+    /// No reply, forever.
     Silence,
 }
 
-/// How a stream ends.
+/// The end of a stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Well,
@@ -72,14 +72,14 @@ impl Reply {
 
 type Handler = dyn Fn(&Recorded, usize) -> Reply + Send + Sync;
 
-/// An HTTP server with answers made up by a function.
+/// An HTTP server whose replies are computed by a function.
 pub(crate) struct Fake {
     pub(crate) address: SocketAddr,
     requests: Arc<Mutex<Vec<Recorded>>>,
 }
 
 impl Fake {
-    /// Serves on a free port of 127.0.0.1; the function also gets how many requests came before.
+    /// Listens on a free port of 127.0.0.1; the function also gets the number of earlier requests.
     pub(crate) async fn start(
         handler: impl Fn(&Recorded, usize) -> Reply + Send + Sync + 'static,
     ) -> Self {
@@ -176,7 +176,7 @@ async fn answer(
         Reply::Lines(lines, end) => {
             let frames =
                 futures::stream::iter(lines).map(|line| Ok(Frame::data(Bytes::from(line + "\n"))));
-            // The server sends what it has when the body makes it wait; only then the connection is cut.
+            // The server flushes when the body is pending; the connection is cut only after that.
             let cut = futures::stream::once(async {
                 tokio::task::yield_now().await;
                 Err(std::io::Error::other("cut"))
@@ -188,7 +188,7 @@ async fn answer(
     })
 }
 
-/// A stream that keeps what is written.
+/// An output stream that stores what is written.
 #[derive(Clone, Default)]
 pub(crate) struct Captured(Arc<Mutex<Vec<u8>>>);
 
@@ -212,13 +212,13 @@ impl Write for Captured {
     }
 }
 
-/// A home of its own for one test.
+/// A separate home directory for one test.
 pub(crate) struct Home {
     pub(crate) folder: tempfile::TempDir,
     vars: Vec<(&'static str, String)>,
 }
 
-/// How a command ended and what it wrote.
+/// The exit code and output of a command.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) exit: Exit,
@@ -233,7 +233,7 @@ impl Home {
         Self { folder, vars }
     }
 
-    /// With a token for the controller at `url`.
+    /// A home with a token for the controller at `url`.
     pub(crate) fn logged_in(url: &str) -> Self {
         let mut home = Self::new();
         let token = home.file("token", "secret-token\n");
@@ -242,7 +242,7 @@ impl Home {
         home
     }
 
-    /// Sets a variable for the commands to come.
+    /// Sets an environment variable for later commands.
     pub(crate) fn set(&mut self, name: &'static str, value: &str) {
         self.vars.push((name, value.to_owned()));
     }

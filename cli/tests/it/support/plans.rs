@@ -1,4 +1,4 @@
-//! Plans, as a controller explains them.
+//! Sample plans, as explained by a controller.
 
 use fdn_core::api::*;
 use fdn_core::billing::{Currency, Money};
@@ -12,7 +12,7 @@ use super::sample::*;
 pub(crate) fn explanation() -> Explanation {
     let candidate = |name: &str, rtt: f64, work: f64, excluded: Option<&str>, verdict: &str| {
         let d = rtt / 2.0;
-        // Of a cluster that cannot be chosen the controller knows the distance alone.
+        // For a cluster that cannot be chosen, the controller reports only the distance.
         let known = |ms: f64| {
             if excluded.is_some() {
                 Millis::INFINITY
@@ -85,7 +85,7 @@ fn compared(predicted: f64, actual: Option<f64>) -> Compared {
     }
 }
 
-/// A plan of three clients' networks, if the nearest cluster of two were down.
+/// A plan for the networks of three clients, with the nearest of two clusters down.
 pub(crate) fn what_if() -> PlanPreview {
     let group = |clients: &[&str], cluster: &str, latency: f64, reason: &str| PlannedGroup {
         clients: clients.iter().map(|client| parse(client)).collect(),

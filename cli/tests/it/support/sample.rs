@@ -1,4 +1,4 @@
-//! Values of the API.
+//! Sample values of the API.
 
 use fdn_cli::commands::dns::Answered;
 use fdn_cli::commands::top::view::Asked;
@@ -17,7 +17,7 @@ use fdn_core::*;
 use fdn_dns::admin::{self, Explained, Outcome, Steering};
 use fdn_dns::policy::steer::Reason;
 
-/// The present, for ages.
+/// The current time, for ages.
 pub(crate) const NOW: Timestamp = Timestamp(1_795_000_000_000);
 
 pub(crate) fn ago(seconds: u64) -> Timestamp {
@@ -146,7 +146,7 @@ pub(crate) fn nodes() -> Vec<NodeInfo> {
     ]
 }
 
-/// A node that drains, with a certificate.
+/// A draining node, with a certificate.
 pub(crate) fn node_detail() -> NodeDetail {
     let mut info = nodes().remove(0);
     (info.state, info.cordoned) = (NodeState::Draining, true);
@@ -163,7 +163,7 @@ pub(crate) fn node_detail() -> NodeDetail {
     }
 }
 
-/// What that node said.
+/// The status of that node.
 fn status(info: &NodeInfo) -> NodeStatus {
     NodeStatus {
         node: info.node.clone(),
@@ -250,7 +250,7 @@ pub(crate) fn cluster_detail() -> ClusterDetail {
     }
 }
 
-/// What `fdn top` gets: figures of the last half minute, and of before and after it, which do not count.
+/// The data of `fdn top`: metrics of the last half minute, and points before and after it, which must be ignored.
 pub(crate) fn asked() -> Asked {
     let point = |before_s: u64, calls, errors, p50, p99| FigurePoint {
         at: ago(before_s),
@@ -366,7 +366,7 @@ pub(crate) fn detail(name: &str) -> AppDetail {
     }
 }
 
-/// All nodes ready at a revision.
+/// An app with all nodes ready at a revision.
 pub(crate) fn ready(name: &str, revision: u64) -> AppDetail {
     let mut detail = detail(name);
     detail.summary.revision = Revision(revision);
@@ -425,7 +425,7 @@ pub(crate) fn lookup() -> DnsLookup {
     }
 }
 
-/// What a DNS server answers on the wire.
+/// The answer of a DNS server on the wire.
 pub(crate) fn dns_answer() -> Answered {
     Answered {
         name: parse("hello.fn.test"),
@@ -438,7 +438,7 @@ pub(crate) fn dns_answer() -> Answered {
     }
 }
 
-/// What a DNS server says of an answer: one gateway is dead, and so is a cluster.
+/// The explanation by a DNS server: one gateway is dead, and so is one cluster.
 pub(crate) fn server_says() -> Explained {
     let seen = |name: &str, rtt: f64, live: &[&str], all: &[&str]| admin::Candidate {
         cluster: parse(name),

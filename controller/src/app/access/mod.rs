@@ -1,5 +1,5 @@
-//! Who calls, and whether the caller may do something. The decision ([`Caller::allowed`]) is a pure function of what the caller is, the right
-//! and the tenant; which role holds which right stands in [`fdn_core::rights`].
+//! Authentication and authorization: who the caller is, and what the caller may do. The decision ([`Caller::allowed`]) is a pure function of the
+//! caller, the right and the tenant; [`fdn_core::rights`] defines which role has which right.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,64 +19,64 @@ use crate::store::enrolment::EnrolmentRow;
 use crate::store::session::{Holder, SessionRow, session_find, session_touch};
 use crate::store::tenant::membership_list;
 
-/// A token's last use is noted once in this many milliseconds.
+/// The least time between two updates of a token's last use, in ms.
 const TOUCH_MS: u128 = 60_000;
 
-/// By what a person is known.
+/// What a person is authenticated by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential {
-    /// A session, begun by a login.
+    /// A session, started by a login.
     Session {
-        /// Its id.
+        /// The session's id.
         id: SessionId,
-        /// How it is held.
+        /// How the client holds the session's secret: as a cookie or as a bearer token.
         kind: SessionKind,
-        /// What a change from a browser must bring along; for cookies alone.
+        /// The token that a change from a browser must carry; for cookies only.
         csrf: Option<Secret>,
     },
-    /// A token that a person made for a tool. It never allows more than the person may do at the time.
+    /// An API token that a person created for a tool. It never allows more than the person may do at the time.
     Token {
-        /// Its id.
+        /// The token's id.
         id: ApiTokenId,
-        /// What it may do.
+        /// The rights it is restricted to.
         scopes: BTreeSet<Right>,
-        /// The only tenant in which it counts.
+        /// The only tenant in which it is valid; `None` if it is valid in all of the person's tenants.
         tenant: Option<TenantId>,
     },
 }
 
-/// A person, or a person's tool.
+/// A person, or a tool that acts for a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Person {
-    /// The name.
+    /// The user name.
     pub name: UserName,
-    /// The role in the network.
+    /// The network-wide role, if the person has one.
     pub network_role: Option<NetworkRole>,
-    /// The tenants and the roles there, by name. For a token that counts in one tenant only: that one.
+    /// The person's tenants and the role in each, by name. For a token that is limited to one tenant: only that one.
     pub tenants: Vec<Membership>,
-    /// By what the person is known.
+    /// What the person is authenticated by.
     pub credential: Credential,
-    /// When that ends.
+    /// When the credential expires.
     pub expires_at: Timestamp,
 }
 
-/// Who calls.
+/// The caller of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// A person or a person's tool.
+    /// A person or a tool that acts for one.
     User(Box<Person>),
 }
 
-/// Whether a caller may do something.
+/// The decision whether a caller may do something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may.
+    /// The caller has the right.
     Allowed,
-    /// It may not.
+    /// The caller lacks the right.
     Refused,
-    /// It may, were the tenant not suspended.
+    /// The caller has the right, but the tenant is suspended.
     Suspended,
-    /// It may not, and must not learn that the tenant or anything in it exists.
+    /// The caller lacks the right, and must not learn that the tenant or anything in it exists.
     Hidden,
 }
 
@@ -89,8 +89,8 @@ impl fmt::Display for Caller {
 }
 
 impl Caller {
-    /// Whether this caller has a right in `tenant`; without one, whether it has it anywhere. (Everybody may look at what is theirs, even if
-    /// that is nothing.)
+    /// Whether this caller has a right in `tenant`; without a tenant, whether the caller has it anywhere. (Everybody may look at their own
+    /// things, even if there are none.)
     #[must_use]
     pub fn allowed(&self, right: Right, tenant: Option<TenantId>) -> Verdict {
         match self {
@@ -98,7 +98,7 @@ impl Caller {
         }
     }
 
-    /// The person, if it is one.
+    /// The person behind the caller, if it is one.
     #[must_use]
     pub const fn person(&self) -> Option<&Person> {
         match self {
@@ -159,13 +159,13 @@ impl Person {
         }
     }
 
-    /// Whether the person's role in the network gives the right everywhere, also in what is no tenant's.
+    /// Whether the person's network role gives the right everywhere, also for things that belong to no tenant.
     #[must_use]
     pub fn has_everywhere(&self, right: Right) -> bool {
         self.by_network_role(right) && self.credential.tenant().is_none()
     }
 
-    /// Whose name limits what lists show of a tenant's things: the person's own, unless the person sees every tenant.
+    /// The user name that lists of tenants' things are filtered by: the person's own; `None` if the person sees every tenant.
     #[must_use]
     pub fn list_filter(&self, right: Right) -> Option<String> {
         (!self.by_network_role(right)).then(|| self.name.to_string())
@@ -173,7 +173,7 @@ impl Person {
 }
 
 impl Credential {
-    /// Whether a person who has `right` may use it by this.
+    /// Whether this credential lets a person who has `right` use it.
     fn covers(&self, right: Right) -> bool {
         match self {
             Self::Session { .. } => true,
@@ -183,7 +183,7 @@ impl Credential {
         }
     }
 
-    /// The only tenant in which it counts.
+    /// The only tenant in which the credential is valid, if it is limited to one.
     #[must_use]
     pub const fn tenant(&self) -> Option<TenantId> {
         match self {
@@ -217,21 +217,21 @@ pub fn token_hash(token: &str) -> String {
     Digest::of(token.as_bytes()).hex()
 }
 
-/// What somebody shows to be known by.
+/// The credentials that a request carries.
 #[derive(Clone, Copy, Debug)]
 pub enum Shown<'a> {
     /// A bearer token.
     Bearer(&'a str),
-    /// The cookie of a session in a browser.
+    /// The cookie of a browser session.
     Cookie(&'a str),
-    /// Nothing.
+    /// No credentials.
     Nothing,
 }
 
-/// Who it is.
+/// Authenticates a caller.
 ///
 /// # Errors
-/// When nothing is shown, it is not known or has ended, too many unknown ones came from the address, or the store fails.
+/// When there are no credentials, they are unknown or expired, too many unknown ones came from the address, or the store fails.
 pub async fn authenticate(
     state: &State,
     shown: Shown<'_>,
@@ -267,15 +267,15 @@ pub async fn authenticate(
     }
 }
 
-/// What an API token begins with.
+/// The prefix of API tokens.
 const API_PREFIX: &str = "fdn_";
 
-/// What the token of a node begins with.
+/// The prefix of node tokens.
 const NODE_PREFIX: &str = "fdn-node.";
 
-/// A machine's own token, which opens nothing in the centre: agents of releases before knew controllers by it, and gateways on loopback that call
-/// stages without certificates know each other by it. It follows from the network token, so that it need not be kept, and from the enrolment, so
-/// that it ends with it.
+/// A machine's own token. It gives no access to a controller: agents of earlier releases recognized controllers by it, and gateways on loopback
+/// that call stages without certificates recognize each other by it. It is derived from the network token, so that it need not be stored, and
+/// from the enrolment, so that it ends with the enrolment.
 #[must_use]
 pub fn node_token(network: &Secret, enrolment: &EnrolmentRow) -> Secret {
     let EnrolmentRow { node, id, .. } = enrolment;
@@ -283,7 +283,7 @@ pub fn node_token(network: &Secret, enrolment: &EnrolmentRow) -> Secret {
     Secret::new(format!("{NODE_PREFIX}{node}.{}", proof.expose()))
 }
 
-/// What a change from a browser must bring along: it follows from the session's secret, so that only who holds the session can know it.
+/// The token that a change from a browser must carry. It is derived from the session's hash, so that only the holder of the session can learn it.
 #[must_use]
 pub fn csrf_token(network: &Secret, session_hash: &str) -> Secret {
     network.derive(&format!("fdn-csrf\n{session_hash}"))
@@ -323,7 +323,7 @@ async fn session(
     Ok(Some(person))
 }
 
-/// Whether a browser's session was left alone for too long. A command line's may rest until it ends.
+/// Whether a browser session has been idle for too long. A command line session may be idle until it expires.
 fn idle(state: &State, row: &SessionRow, now: Timestamp) -> bool {
     let most = state.settings.accounts.console_idle.as_duration();
     row.kind == SessionKind::Cookie && now.since(row.last_used_at) > most
@@ -339,7 +339,7 @@ async fn api_token(state: &State, token: &str, now: Timestamp) -> Result<Option<
     let mut connection = state.store.read().await?;
     let found = api_token_find(&mut connection, id).await?;
     let Some((row, holder)) = found.filter(|(row, holder)| {
-        // Both are hashes: how long they are alike tells nothing of the secret.
+        // Both are hashes: the time of the comparison reveals nothing about the secret.
         row.hash == token_hash(secret) && row.info.is_open(now) && holder.disabled_at.is_none()
     }) else {
         return Ok(None);
@@ -365,7 +365,7 @@ async fn api_token(state: &State, token: &str, now: Timestamp) -> Result<Option<
     Ok(Some(person))
 }
 
-/// Somebody else writes at the same time; the next request notes it.
+/// Ignores contention: another request writes at the same time, and the next request updates the last use.
 fn lenient(noted: Result<(), StoreError>) -> Result<(), StoreError> {
     match noted {
         Err(StoreError::Contended(_)) => Ok(()),

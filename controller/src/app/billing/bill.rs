@@ -1,4 +1,4 @@
-//! Statements and views, from the sums of usage.
+//! Statements and usage views, computed from the sums of usage.
 
 use std::collections::BTreeMap;
 
@@ -17,26 +17,26 @@ use crate::store::billing::price::price_list_all;
 use crate::store::billing::statement::{statement_get, statement_list};
 use crate::store::billing::sums::{By, Span, late_months, sums_list};
 
-/// A part of a list, and whether there is more behind it.
+/// A page of a list, and where the next page begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part<T> {
-    /// The part.
+    /// The page.
     pub value: T,
-    /// How many entries stand before the next part; nothing on the last one.
+    /// The number of entries before the next page; `None` on the last one.
     pub next: Option<u64>,
 }
 
-/// A part of a list: where it begins, and how many entries it has at most.
+/// Which page of a list: where it begins, and the most entries it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Entries before it.
+    /// The number of entries before the page.
     pub from: u64,
-    /// The most entries.
+    /// The most entries of the page.
     pub limit: u32,
 }
 
 impl Page {
-    /// Its entries of all, and where the next one begins.
+    /// The entries of this page, and where the next page begins; `None` if this is the last one.
     #[must_use]
     pub fn cut<T>(self, all: Vec<T>) -> (Vec<T>, Option<u64>) {
         let from = usize::try_from(self.from).unwrap_or(usize::MAX);
@@ -50,17 +50,17 @@ impl Page {
     }
 }
 
-/// What a bill is made at and in.
+/// The currency and the time that a statement is computed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// The network's currency.
     pub currency: Currency,
-    /// Artifacts are counted up to here.
+    /// The time up to which the storage of artifacts is counted.
     pub now: Timestamp,
 }
 
 impl Terms {
-    /// The network's terms now.
+    /// The network's currency, and the present time.
     #[must_use]
     pub fn of(state: &State) -> Self {
         Self {
@@ -70,7 +70,7 @@ impl Terms {
     }
 }
 
-/// Usage of a month by parts with one price list each, as far as it stands on the statements of some months.
+/// The usage of a month, in segments with one price list each, restricted to what is on the statements of the months from `first` to `last`.
 async fn used<'a>(
     connection: &mut AnyConnection,
     tenant: TenantId,
@@ -93,7 +93,8 @@ async fn used<'a>(
     Ok(parts)
 }
 
-/// What was kept in a part of a month up to now. The end of an artifact is known when it comes, so that this is never late.
+/// The storage of artifacts within a segment of a month, up to now. The end of an artifact is recorded when it happens, so that storage is never
+/// billed late.
 async fn kept(
     connection: &mut AnyConnection,
     tenant: TenantId,
@@ -112,7 +113,7 @@ async fn kept(
                 function: Some(kept.function),
                 ..Place::default()
             },
-            // Both are below 2^64.
+            // Sizes and spans of time are far below 2^63: the product fits.
             quantities: Quantities::one(
                 Meter::StorageGibHours,
                 i128::from(kept.size) * i128::from(span),
@@ -122,7 +123,7 @@ async fn kept(
     Ok(used.collect())
 }
 
-/// Makes the statement of a month from its sums.
+/// Computes the statement of a month from its sums.
 ///
 /// # Errors
 /// When an amount does not fit or the store fails.
@@ -163,7 +164,7 @@ pub async fn compute(
     )?)
 }
 
-/// A month's statement: as it was issued, else as it stands now.
+/// The statement of a month: as it was issued, else as it stands now.
 ///
 /// # Errors
 /// When the month has not begun, or the store fails.
@@ -194,7 +195,7 @@ pub async fn statement(
     })
 }
 
-/// The month that is running.
+/// The current month.
 #[must_use]
 pub fn current() -> Month {
     Month::of(fdn_service::now())
@@ -207,7 +208,7 @@ fn begun(month: Month, now: Timestamp) -> Result<(), Error> {
     Ok(())
 }
 
-/// Statements of months before `before`, the newest first: those of months that are not closed as they stand now, then those that were issued.
+/// Summaries of the statements of months before `before`, newest first: those of open months as they stand now, then issued ones.
 ///
 /// # Errors
 /// When the store fails.
@@ -238,7 +239,7 @@ pub async fn statements(
     Ok(all)
 }
 
-/// Usage of a month by one kind of thing, whenever it came. Artifacts kept stand on the statement only.
+/// The usage of a month, grouped by `by`, including usage that arrived late. Storage of artifacts appears on the statement only.
 ///
 /// # Errors
 /// When the month has not begun, an amount does not fit, or the store fails.
@@ -291,7 +292,7 @@ pub async fn view(
     })
 }
 
-/// A row's name: days are kept as numbers.
+/// The name of a row. Days are stored as numbers and are formatted here.
 fn name(by: View, text: String) -> Result<String, Error> {
     if by != View::Day {
         return Ok(text);

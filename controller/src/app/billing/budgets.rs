@@ -15,7 +15,7 @@ use crate::store::billing::budget::{alert_list, budget_delete, budget_list, budg
 use crate::store::in_transaction;
 use crate::store::revision::revision_lock;
 
-/// Budgets of a tenant, by name.
+/// The budgets of a tenant, by name.
 ///
 /// # Errors
 /// When the store fails.
@@ -23,10 +23,10 @@ pub async fn list(state: &State, tenant: TenantId) -> Result<Vec<Budget>, Error>
     Ok(budget_list(&mut *state.store.read().await?, tenant).await?)
 }
 
-/// Sets a budget, new or not. Thresholds that gave their alert this month do not give another one.
+/// Creates or replaces a budget. Thresholds that have raised their alert this month do not raise another one.
 ///
 /// # Errors
-/// When it is not valid, its webhook may not be told, there are too many, or the store fails.
+/// When it is not valid, its webhook address is not allowed, there are too many budgets, or the store fails.
 pub async fn set(
     state: &State,
     (tenant, actor): (TenantId, &Actor),
@@ -40,7 +40,7 @@ pub async fn set(
     }
     let budget = Budget::new(name.clone(), wish, settings.currency)?;
     in_transaction!(state.store, tx => {
-        // Counting and adding are one step for all controllers.
+        // The lock makes counting and inserting one step across all controllers.
         revision_lock(&mut tx).await?;
         let all = budget_list(&mut tx, tenant).await?;
         let old = all.iter().find(|old| old.name == *name);
@@ -63,7 +63,7 @@ pub async fn set(
 /// Removes a budget.
 ///
 /// # Errors
-/// When there is none or the store fails.
+/// When there is no such budget or the store fails.
 pub async fn remove(
     state: &State,
     (tenant, actor): (TenantId, &Actor),
@@ -86,7 +86,7 @@ pub async fn remove(
     Ok(())
 }
 
-/// Alerts of a tenant, the newest first.
+/// The budget alerts of a tenant, newest first.
 ///
 /// # Errors
 /// When the store fails.

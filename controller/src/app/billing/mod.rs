@@ -1,4 +1,4 @@
-//! The billing centre: statements, views of usage, price lists, budgets, and the loop that closes months and gives alerts.
+//! Billing: statements, usage views, price lists, budgets, and the loop that closes months and raises alerts.
 
 pub mod bill;
 pub mod budgets;

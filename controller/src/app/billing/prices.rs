@@ -1,4 +1,4 @@
-//! Price lists: what was sold at a price stays sold at it.
+//! Price lists. What was used under a price list stays billed at its prices.
 
 use fdn_core::Timestamp;
 use fdn_core::billing::{BillingError, Day, PriceList, PriceListName};
@@ -25,11 +25,11 @@ pub async fn list(state: &State) -> Result<Vec<PriceList>, Error> {
     Ok(prices.lists().to_vec())
 }
 
-/// Adds a price list, or replaces one of its name that has not begun. A list without an end that is valid on the new one's first day ends there, if that day is
-/// still to come. The same list again changes nothing.
+/// Adds a price list, or replaces one of the same name that has not begun. A list without an end that is valid on the new list's first day is
+/// made to end there, if that day is in the future. Applying the same list again changes nothing.
 ///
 /// # Errors
-/// When it is not valid, another one is valid at the same time, one of its name has begun, it would reach into a month that is closed, or the store fails.
+/// When it is not valid, another list is valid at the same time, one of its name has begun, it would change a closed month, or the store fails.
 pub async fn apply(
     state: &State,
     actor: &Actor,
@@ -39,7 +39,7 @@ pub async fn apply(
     let (settings, today) = (&state.settings.billing, Day::of(now));
     list.check(settings.currency)?;
     let changed: bool = in_transaction!(state.store, tx => {
-        // Looking and adding are one step for all controllers, and no month is closed meanwhile.
+        // The locks make checking and inserting one step across all controllers, and keep months from being closed meanwhile.
         revision_lock(&mut tx).await?;
         let open = clock_hold(&mut tx).await?;
         let all = price_list_all(&mut tx, settings.currency).await?;
@@ -80,10 +80,10 @@ pub async fn apply(
         .ok_or_else(|| no_list(&list.name))
 }
 
-/// Removes a price list that has not begun; the one that would have ended there goes on.
+/// Removes a price list that has not begun. The list that would have ended at its first day has no end again.
 ///
 /// # Errors
-/// When there is none, it has begun, or the store fails.
+/// When there is no such list, it has begun, or the store fails.
 pub async fn remove(
     state: &State,
     actor: &Actor,

@@ -1,7 +1,7 @@
-//! What the billing centre does by itself, over and over: books records that a controller of before has stored, closes months, issues statements, gives
-//! alerts and notes who is to be told of them.
+//! The periodic work of billing: books usage records that controllers of earlier releases have stored, closes months, issues statements, raises
+//! budget alerts and enqueues their webhooks.
 //!
-//! Each step does what is still to be done and nothing twice, whoever else does the same: any number of controllers may run this loop.
+//! Every step is idempotent: any number of controllers may run this loop at the same time.
 
 use std::sync::Arc;
 
@@ -27,12 +27,12 @@ use crate::store::in_transaction;
 use crate::store::usage::usage_book;
 use crate::store::webhook::{Origin, WebhookRow, webhook_insert};
 
-/// Records booked in one transaction.
+/// The most records booked in one transaction.
 const BOOK: u32 = 500;
-/// Transactions of one round that book, or close a month: what is left waits for the next round.
+/// The most transactions per round and kind of step; what is left waits for the next round.
 const STEPS: u32 = 100;
 
-/// Does rounds until `stop` is cancelled.
+/// Runs rounds until `stop` is cancelled.
 pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
     let mut timer = tokio::time::interval(state.settings.billing.interval.as_duration());
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -51,10 +51,10 @@ pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
     }
 }
 
-/// One round.
+/// Runs one round.
 ///
 /// # Errors
-/// When the store fails; what was done until then stays.
+/// When the store fails; what was done until then is kept.
 pub async fn round(state: &State, now: Timestamp) -> Result<(), Error> {
     if book(state, now).await? {
         close(state, now).await?;
@@ -64,7 +64,7 @@ pub async fn round(state: &State, now: Timestamp) -> Result<(), Error> {
     unowned(state).await
 }
 
-/// Books what is not booked; whether nothing is left.
+/// Books records that are not booked yet. Returns whether none are left.
 async fn book(state: &State, now: Timestamp) -> Result<bool, Error> {
     for _ in 0..STEPS {
         let booked: Result<u64, Error> = in_transaction!(state.store, tx => {
@@ -79,7 +79,7 @@ async fn book(state: &State, now: Timestamp) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// Closes months that are over for long enough.
+/// Closes months that ended at least `billing.close_after` ago.
 async fn close(state: &State, now: Timestamp) -> Result<(), Error> {
     let grace = state.settings.billing.close_after.as_millis();
     for _ in 0..STEPS {
@@ -101,7 +101,7 @@ async fn close(state: &State, now: Timestamp) -> Result<(), Error> {
     Ok(())
 }
 
-/// The first open month is that of the oldest usage.
+/// Opens the first month: that of the oldest usage.
 async fn begin(state: &State, now: Timestamp) -> Result<(), Error> {
     in_transaction!(state.store, tx => {
         let oldest = usage_oldest(&mut tx).await?;
@@ -110,7 +110,7 @@ async fn begin(state: &State, now: Timestamp) -> Result<(), Error> {
     })
 }
 
-/// Issues statements of closed months. Their sums never change, so it does not matter when, or by whom.
+/// Issues the statements of closed months. Their sums never change, so it does not matter when, or by which controller.
 async fn issue(state: &State, now: Timestamp) -> Result<(), Error> {
     for _ in 0..STEPS {
         let mut connection = state.store.read().await?;
@@ -138,7 +138,7 @@ async fn issue(state: &State, now: Timestamp) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives the alerts of budgets whose thresholds this month's statement has reached, each once.
+/// Raises the alerts of budgets whose thresholds this month's statement has reached, each once.
 async fn alert(state: &State, now: Timestamp) -> Result<(), Error> {
     let tenants = budget_tenants(&mut *state.store.read().await?).await?;
     let (month, terms) = (
@@ -168,7 +168,7 @@ async fn alert(state: &State, now: Timestamp) -> Result<(), Error> {
                 let new: bool = in_transaction!(state.store, tx => {
                     let new = alert_insert(&mut tx, tenant, &alert).await?;
                     if new {
-                        // What stands in the audit log is an event, which readers of those hear of.
+                        // Each entry of the audit log becomes an event, which subscribers of events receive.
                         audit_insert(&mut tx, &told(tenant, &alert)).await?;
                         if let Some(url) = webhook {
                             webhook_insert(&mut tx, &request(tenant, &alert, url)).await?;
@@ -187,7 +187,7 @@ async fn alert(state: &State, now: Timestamp) -> Result<(), Error> {
     Ok(())
 }
 
-/// What whoever the budget names is told.
+/// The webhook request that an alert sends to the budget's URL.
 fn request(tenant: TenantId, alert: &BudgetAlert, url: &str) -> WebhookRow {
     let id = MessageId::from_uuid(uuid::Uuid::now_v7());
     let body =
@@ -215,7 +215,7 @@ fn told(tenant: TenantId, alert: &BudgetAlert) -> AuditEntry {
     }
 }
 
-/// Tells how many calls are of apps that nobody is known to have owned.
+/// Sets the metric of calls of apps that have no known owner.
 async fn unowned(state: &State) -> Result<(), Error> {
     let mut connection = state.store.read().await?;
     let (first, last) = (Month::of(Timestamp(0)), Month::of(Timestamp(u64::MAX)));

@@ -1,5 +1,5 @@
-//! Whether the network has the devices that a function asks for. Where it has none the function is accepted all the same, since a node that has them may
-//! join later; whoever deploys is told.
+//! The check whether the network has the devices that a function requests. If it has none, the function is accepted all the same, since a node
+//! that has them may join later; the response says so.
 
 use std::time::Instant;
 
@@ -11,10 +11,10 @@ use fdn_core::{ClusterId, Millis};
 use crate::reconcile::serving::Need;
 use crate::state::State;
 
-/// Clusters that are named.
+/// The most clusters that are named in the result.
 const NAMED: usize = 3;
 
-/// Where a function could run, if it asks for devices.
+/// The clusters in which the function could run; `None` if it requests no devices.
 pub(super) fn found(state: &State, manifest: &Manifest) -> Option<ValidationStep> {
     let gpu = manifest.gpu.as_ref()?;
     let begin = Instant::now();
@@ -30,7 +30,7 @@ pub(super) fn found(state: &State, manifest: &Manifest) -> Option<ValidationStep
     })
 }
 
-/// What was found, in words.
+/// The result as text.
 fn told(gpu: &GpuRequest, having: &[&ClusterId]) -> String {
     let (count, s) = (gpu.count, if gpu.count == 1 { "" } else { "s" });
     let model = gpu.model.as_ref();

@@ -1,4 +1,4 @@
-//! What a new app begins with: its first plan, and the clusters that are told of it.
+//! The initial state of a new app: its first plan, and the clusters that hold it.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ use crate::store::binding::binding_upsert;
 use crate::store::cluster::cluster_list;
 use crate::store::plan::plan_upsert;
 
-/// Where clients of a new app will be sent, so that nodes are told at once where it matters, and the clusters that cannot hold it.
+/// The first plan, so that nodes are told at once where it matters, and the clusters that cannot hold the app.
 pub(super) fn first_plan(
     state: &State,
     candidate: &Candidate,
@@ -38,7 +38,7 @@ pub(super) fn first_plan(
     Ok((placed, holders::unfit(&world, workflow, &profiles)))
 }
 
-/// The clusters that are told of a new app: those that are there and not `unfit`. The planner adds who joins later.
+/// The clusters that are to hold a new app, out of those known and not `unfit`. The planner adds clusters that join later.
 ///
 /// # Errors
 /// When the store fails.
@@ -57,7 +57,7 @@ pub(in crate::app) async fn first_holders(
     Ok(holders::choose(app, &before, &needed, &fit, spread))
 }
 
-/// Writes a new app with its first plan, and tells everybody.
+/// Writes a new app with its first plan, and announces it to nodes and DNS servers.
 pub(in crate::app) async fn first_write(
     connection: &mut AnyConnection,
     row: &AppRow,

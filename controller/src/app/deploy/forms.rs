@@ -1,4 +1,5 @@
-//! The forms of an upload beside the first: each is an artifact of its own, judged like any, and nothing is stored unless all are accepted.
+//! The forms of an upload other than the first. Each has an artifact of its own, validated like any other; nothing is stored unless all are
+//! accepted.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +15,11 @@ use crate::state::State;
 use crate::upload::signature::{Signature, Signer};
 use crate::upload::{Compiled, Component};
 
-/// A form's artifact as it was sent.
+/// The artifact of a form as it was sent.
 pub struct FormUpload {
-    /// Component or image.
+    /// The component or image.
     pub component: Component,
-    /// Who vouches for it.
+    /// The signature, if the artifact has one.
     pub signature: Option<Signature>,
 }
 
@@ -27,13 +28,13 @@ pub(super) struct FormCandidate {
     pub(super) manifest: FormManifest,
     pub(super) component: Component,
     signature: Option<Signature>,
-    /// The machine code that the component was judged by, if nodes are to have it.
+    /// The machine code that the component was validated with, if nodes are to get it.
     pub(super) compiled: Option<Compiled>,
     pub(super) signer: Option<Signer>,
 }
 
 impl FormCandidate {
-    /// As it is stored.
+    /// The form as it is stored.
     pub(super) fn spec(&self) -> FormSpec {
         FormSpec {
             manifest: self.manifest.clone(),
@@ -43,10 +44,10 @@ impl FormCandidate {
     }
 }
 
-/// Puts together what the manifest says and what was sent.
+/// Matches the forms of the manifest with the artifacts that were sent.
 ///
 /// # Errors
-/// When one of them has a form that the other does not have.
+/// When a form has no artifact, or an artifact no form.
 pub(super) fn candidates(
     forms: Vec<FormManifest>,
     mut sent: BTreeMap<FormName, FormUpload>,
@@ -75,10 +76,10 @@ pub(super) fn candidates(
     }
 }
 
-/// Every check of every form; what each found, under the form's name.
+/// Runs every check of every form. Returns the results, each prefixed with the form's name.
 ///
 /// # Errors
-/// The first check that fails.
+/// With the first check that fails.
 pub(super) async fn judge(
     state: &State,
     tenant: TenantId,

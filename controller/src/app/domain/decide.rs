@@ -1,23 +1,23 @@
-//! What becomes of a host name after a look at its proof: a pure function.
+//! The state of a host name after a lookup of its proof: a pure function.
 
 use fdn_core::{DurationMs, Timestamp};
 
 use crate::proofs::Seen;
 use crate::store::domain::DomainRow;
 
-/// Whether somebody else stands in the way of a name.
+/// Whether another app has the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
-    /// Nobody else has it.
+    /// No other app has it.
     Nobody,
-    /// Another app has it, and its own proof was not found at the last look: whoever shows a proof gets the name.
+    /// Another app has it, but the last lookup did not find that app's proof: the next app with a proof gets the name.
     Failing,
-    /// Another app has it.
+    /// Another app has it, with a valid proof.
     Other,
 }
 
-/// The row after the look. A name whose proof is missing goes on for the grace time, one that nobody could say anything of for as long as that
-/// is so: a resolver that is away takes no name from anybody.
+/// Returns the row after the lookup. A name whose proof is missing stays valid for the grace time; one whose lookups fail stays valid as long as
+/// they do: an unreachable resolver takes no name from anybody.
 #[must_use]
 pub(super) fn settled(
     row: &DomainRow,

@@ -1,6 +1,6 @@
-//! Host names of apps beside their own: asked for, proven by a record in the DNS, looked at again from time to time, and let go.
+//! Custom host names of apps: requested, proven by a DNS record, checked again from time to time, and removed.
 //!
-//! A claim keeps nobody else from a name; a proof does. The nodes are told the names that are proven as part of an app's desired state.
+//! A claim does not reserve a name; a proof does. Nodes get the proven names as part of an app's desired state.
 
 mod decide;
 pub mod watch;
@@ -25,10 +25,10 @@ use crate::store::in_transaction;
 use crate::store::revision::revision_next;
 use decide::{Holder, settled};
 
-/// Hexadecimal digits of a token.
+/// The number of hexadecimal digits of a token.
 const TOKEN: usize = 32;
 
-/// The names of an app, proven or not.
+/// The custom names of an app, proven or not.
 ///
 /// # Errors
 /// When there is no such app or the store fails.
@@ -68,10 +68,10 @@ fn told(state: &State, app: &AppRow, row: DomainRow) -> DomainInfo {
     }
 }
 
-/// Asks for a name. Asked for again, it is as it was.
+/// Requests a name for an app. Requesting it again changes nothing.
 ///
 /// # Errors
-/// When the name cannot be an app's, the app has as many as it may, there is no such app, or the store fails.
+/// When an app cannot have the name, the app has the most names allowed, there is no such app, or the store fails.
 pub async fn add(
     state: &State,
     tenant: TenantId,
@@ -116,12 +116,12 @@ pub async fn add(
     Ok(told(state, &old, row))
 }
 
-/// What the audit log holds of a domain.
+/// The state of a domain in the audit log.
 fn state_of(row: &DomainRow) -> String {
     serde_json::json!({ "host": row.host, "proven": row.proven }).to_string()
 }
 
-/// A change of a domain that goes on.
+/// The audit log entry for a domain that was added or changed.
 fn entry(
     actor: &Actor,
     (before, after): (Option<&DomainRow>, &DomainRow),
@@ -138,7 +138,7 @@ fn entry(
 /// Looks for the proof of a name now.
 ///
 /// # Errors
-/// When it is not there, another app has the name, nobody could say, there is no such name, or the store fails.
+/// When there is no proof, another app has the name, the lookup fails, there is no such app or name, or the store fails.
 pub async fn verify(
     state: &State,
     tenant: TenantId,
@@ -161,7 +161,7 @@ pub async fn verify(
     }
 }
 
-/// Takes what was seen of a proof into account.
+/// Applies the result of a proof lookup, and announces changes to nodes.
 ///
 /// # Errors
 /// When the store fails.
@@ -176,7 +176,7 @@ async fn settle(
     let _alone = state.changes.lock().await;
     let done: Result<(DomainRow, bool), Error> = in_transaction!(state.store, tx => {
         let revision = revision_next(&mut tx).await?;
-        // It may have been let go while the DNS was asked.
+        // The domain may have been removed during the lookup.
         let there = domain_get(&mut tx, &before.app, &before.host).await?;
         let row = there.ok_or_else(|| no_domain(&before.app, &before.host))?;
         let (holder, other) = holder(&mut tx, &row).await?;
@@ -212,7 +212,7 @@ async fn settle(
     Ok(next)
 }
 
-/// Who else has the name, and its row.
+/// Whether another app has the name, and that app's row.
 async fn holder(
     connection: &mut AnyConnection,
     row: &DomainRow,
@@ -235,7 +235,7 @@ async fn holder(
     ))
 }
 
-/// Tells nodes which names an app answers to.
+/// Sends nodes the names of an app.
 async fn tell(
     connection: &mut AnyConnection,
     app: &AppName,
@@ -255,7 +255,7 @@ fn no_domain(app: &AppName, host: &HostName) -> Error {
     }
 }
 
-/// Lets a name go: the app does not answer to it any more.
+/// Removes a name: the app no longer answers to it.
 ///
 /// # Errors
 /// When there is no such app or name, or the store fails.

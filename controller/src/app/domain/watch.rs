@@ -1,5 +1,5 @@
-//! The loop that looks at proofs again: those that were found now and then, those that were not more often. A claim that nobody proves is
-//! forgotten in the end. It runs where the planner does.
+//! The loop that checks proofs again: those that were found at a long interval, the others at a short one. A claim that is not proven in time is
+//! deleted. It runs on the controller that has the planner's lease.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::singleton::Work;
 use crate::state::State;
 use crate::store::domain::{DomainRow, domain_delete, domain_list_due};
 
-/// Names that are looked up at the same time.
+/// The number of names that are looked up at the same time.
 const PARALLEL: usize = 8;
 
-/// Looks at proofs until `stop` is cancelled.
+/// Checks proofs until `stop` is cancelled.
 pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
     let mut timer = tokio::time::interval(state.settings.domains.interval.as_duration());
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -37,10 +37,10 @@ pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
     }
 }
 
-/// Looks at every name that is due.
+/// Checks every name that is due.
 ///
 /// # Errors
-/// When the store fails; what was seen before counts.
+/// When the store fails; the results up to then are kept.
 pub async fn round(state: &State, now: Timestamp) -> Result<(), Error> {
     let settings = &state.settings.domains;
     let ago = |span: fdn_core::DurationMs| Timestamp(now.get().saturating_sub(span.as_millis()));
@@ -71,7 +71,7 @@ async fn one(state: &State, row: DomainRow, stale: Timestamp, now: Timestamp) ->
         .with_label_values(&[seen.as_str()])
         .inc();
     match settle(state, &Actor::network(), &row, &seen, now).await {
-        // It was let go meanwhile.
+        // It was removed meanwhile.
         Ok(_) | Err(Error::NotFound { .. }) => Ok(()),
         Err(error) => Err(error),
     }

@@ -1,8 +1,9 @@
-//! Certificates that the network's authority signed and the store does not know: after a restore, those that were made since the backup.
+//! Adoption of certificates that the network's authority signed but the store does not have: after a restore, those issued since the backup.
 //!
-//! A machine shows one in a handshake, so it holds the key and the authority vouched for it. If the store has a machine of this name, role and cluster that was
-//! not removed, the certificate is taken in: it opens nothing that an earlier one of that machine does not open, and only what is in the store can be renewed,
-//! and is cut when the machine is removed. Who is not in the store could be neither seen nor removed there, so it has to join again.
+//! A machine presents its certificate in a TLS handshake, so it holds the key, and the authority has signed the certificate. If the store has a
+//! machine of this name, role and cluster that was not removed, the certificate is stored: it allows nothing that an earlier one of that machine
+//! does not, and only a stored certificate can be renewed, and revoked when the machine is removed. A machine that is not in the store could not
+//! be seen or removed there, so it has to join again.
 
 use fdn_core::Timestamp;
 use fdn_core::enrol::Machine;
@@ -17,7 +18,7 @@ use crate::store::enrolment::{
 };
 use crate::store::in_transaction;
 
-/// Takes in a certificate that a machine showed, unless it is known; whether the machine is one of the network.
+/// Stores a certificate that a machine presented, unless it is known. Returns whether the machine belongs to the network.
 ///
 /// # Errors
 /// When the store fails.

@@ -1,57 +1,57 @@
-//! Why a machine is not let in, or a node not changed; each says what to do.
+//! Why a machine is not admitted, or a node not changed. Each message says what to do.
 
 use fdn_core::enrol::Role;
 use fdn_core::fleet::NodeState;
 use fdn_core::{ClusterId, Coded, ErrorCode, NodeId, RegionName};
 
-/// Why a machine is not let in, or a node not changed.
+/// A machine is not admitted, or a node not changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnrolError {
-    /// Nobody made such a token, or its secret differs.
+    /// There is no such join token, or its secret differs.
     #[error(
         "the join token is not known here; give the whole line that `fdn node token` printed, to the controller that made it"
     )]
     Unknown,
-    /// The token's time is over.
+    /// The join token has expired.
     #[error(
         "the join token ended {ago_s} s ago; make another one: fdn node token --cluster {cluster}"
     )]
     Expired {
-        /// How long ago, in seconds.
+        /// The time since it expired, in seconds.
         ago_s: u64,
-        /// Its cluster.
+        /// The token's cluster.
         cluster: ClusterId,
     },
-    /// It let in as many machines as it may.
+    /// All uses of the join token are consumed.
     #[error(
         "the join token was for {uses} machines and has let them in; make another one: fdn node token --cluster {cluster} --uses N"
     )]
     UsedUp {
-        /// How many.
+        /// The number of machines it was for.
         uses: u32,
-        /// Its cluster.
+        /// The token's cluster.
         cluster: ClusterId,
     },
-    /// Somebody took it back.
+    /// The join token has been revoked.
     #[error("the join token was taken back; make another one: fdn node token --cluster {cluster}")]
     Revoked {
-        /// Its cluster.
+        /// The token's cluster.
         cluster: ClusterId,
     },
-    /// The token is for machines of another kind.
+    /// The token is for machines of another role.
     #[error(
         "the join token lets in a {}, and a {} asked; make another one: fdn {asked} token --cluster {cluster}", .token.noun(), .asked.noun()
     )]
     Role {
-        /// What the token is for.
+        /// The token's role.
         token: Role,
-        /// What asked.
+        /// The role that the machine requested.
         asked: Role,
-        /// Its cluster.
+        /// The token's cluster.
         cluster: ClusterId,
     },
-    /// The machine is meant for another place.
+    /// The machine requested another cluster or region than the token's.
     #[error(
         "the join token is for cluster {cluster} in region {region}, this machine is meant for {meant}; \
          make a token for that, or leave --cluster and --region out"
@@ -59,63 +59,63 @@ pub enum EnrolError {
     Elsewhere {
         /// The token's cluster.
         cluster: ClusterId,
-        /// Its region.
+        /// The token's region.
         region: RegionName,
-        /// What the machine says.
+        /// The cluster or region that the machine requested.
         meant: String,
     },
-    /// The name is another node's.
+    /// Another node has the name.
     #[error(
         "there is a node {node} that {why}; choose another name with --node, or stop that machine and `fdn node remove {node}`"
     )]
     NameTaken {
         /// The name.
         node: NodeId,
-        /// Why it cannot be taken over.
+        /// What that node is or does, which keeps its name from being taken over.
         why: String,
     },
-    /// The signing request is no good.
+    /// The certificate signing request cannot be used.
     #[error(
         "the certificate signing request cannot be used; it must be PEM, for an ECDSA key on P-256, and signed by that key"
     )]
     Request(#[source] fdn_service::ServiceError),
-    /// The certificate shown for renewal does not count.
+    /// The certificate presented for renewal is not valid.
     #[error(
         "{0}; join the machine again (--again) with a new join token: fdn node token, or fdn dns token"
     )]
     Certificate(&'static str),
-    /// The next certificate is asked for another address.
+    /// The renewal names another host than the machine joined with.
     #[error(
         "the machine's gateway or admin address has another host than it joined with; join it again (--again) with a new join token: \
          fdn node token, or fdn dns token"
     )]
     Moved,
-    /// The next certificate is there already, or not due.
+    /// The next certificate has been issued already, or is not due.
     #[error(
         "the certificate is not due for renewal, or was renewed already; ask again in {wait_s} s"
     )]
     TooSoon {
-        /// How long to wait, in seconds.
+        /// The time to wait, in seconds.
         wait_s: u64,
     },
-    /// The clocks differ.
+    /// The clocks of node and controller differ too much.
     #[error(
         "the node's clock is {off_s} s away from the controller's; set it right, certificates are renewed within {window_s} s"
     )]
     Clock {
-        /// By how much.
+        /// The difference, in seconds.
         off_s: u64,
-        /// How far is allowed.
+        /// The largest difference allowed, in seconds.
         window_s: u64,
     },
-    /// The node still takes or does work.
+    /// The node still accepts or does work.
     #[error(
         "node {node} is {}; drain it first: fdn node drain {node} (or remove it at once, with calls that run there, by --force)", .state.as_str()
     )]
     AtWork {
         /// The node.
         node: NodeId,
-        /// How it is.
+        /// The node's state.
         state: NodeState,
     },
 }

@@ -1,7 +1,7 @@
-//! Letting machines in, and renewing their certificates.
+//! Enrolment of machines, and renewal of their certificates.
 //!
-//! Who may come in is decided by `rules`, from what is stored and the time; here it is read, asked, and written in one transaction. An
-//! enrolment whose answer was lost may be asked again with the same key: it takes no second use of the token.
+//! `rules` decides who may join, from what is stored and the time; this module reads, asks, and writes in one transaction. An enrolment whose
+//! response was lost may be requested again with the same key: it does not consume another use of the token.
 
 mod adopt;
 mod error;
@@ -39,10 +39,10 @@ use crate::store::node::node_seen_at;
 use crate::store::revision::{revision_lock, revision_next};
 use rules::{Holder, Verdict};
 
-/// The most other nodes that one is told of.
+/// The most other nodes that a new one is told about.
 const SEEDS: u32 = 64;
 
-/// What a transaction that let a node in leaves behind.
+/// The result of a transaction that admitted a machine.
 struct Admitted {
     enrolment: EnrolmentRow,
     cluster: ClusterRow,
@@ -51,10 +51,10 @@ struct Admitted {
     revision: Revision,
 }
 
-/// Lets a machine in.
+/// Admits a machine to the network.
 ///
 /// # Errors
-/// Why not, with what to do; or when the store fails.
+/// When the machine is refused, with what to do about it; or when the store fails.
 pub async fn enrol(
     state: &State,
     request: &EnrolRequest,
@@ -72,7 +72,7 @@ pub async fn enrol(
     result
 }
 
-/// Counts how it ended.
+/// Counts the outcome.
 fn count<T>(counter: &prometheus::IntCounterVec, result: &Result<T, Error>) {
     let label = match result {
         Ok(_) => "ok",
@@ -90,7 +90,7 @@ async fn enrol_inner(
 ) -> Result<EnrolResponse, Error> {
     let token: JoinToken = request.token.parse()?;
     request.addresses.check()?;
-    // Strangers are turned away before they cost anything: a lock, or the reading of a certificate request.
+    // Unknown callers are turned away before they cost anything: a lock, or parsing a certificate request.
     let mut connection = state.store.read().await?;
     known(&mut connection, &token, request, now).await?;
     drop(connection);
@@ -100,7 +100,7 @@ async fn enrol_inner(
         admit(state, &mut tx, (&token, request, actor), &key, heard, now).await
     })?;
     if admitted.enrolment.role == Role::Node {
-        // Before its first report comes.
+        // Recorded before its first report arrives.
         let EnrolmentRow {
             node, addresses, ..
         } = &admitted.enrolment;
@@ -124,7 +124,7 @@ async fn enrol_inner(
     })
 }
 
-/// The token, if it is known and good for this machine now. Whether it has a use left is seen when one is taken.
+/// The token's row, if the token is known and valid for this machine now. Whether it has uses left is checked when one is consumed.
 async fn known(
     connection: &mut AnyConnection,
     token: &JoinToken,
@@ -146,7 +146,7 @@ async fn admit(
     heard: bool,
     now: Timestamp,
 ) -> Result<Admitted, Error> {
-    // One enrolment at a time in the whole network: names are compared with what is there.
+    // One enrolment at a time in the whole network: names are compared with those that exist.
     let mut revision = revision_lock(tx).await?;
     let token = known(tx, token, request, now).await?.info;
     let cluster = cluster_get(tx, &token.cluster)
@@ -183,7 +183,7 @@ async fn admit(
         Verdict::New | Verdict::Again | Verdict::Same => 0,
     };
     enrolment_upsert(tx, &enrolment).await?;
-    // A cordon of an earlier node of this name does not count for this one.
+    // A cordon of an earlier node of this name does not apply to this one.
     let cordoned = verdict == Verdict::New && cordon_delete(tx, &request.node).await?;
     let identity = issue(state, tx, enrolment.machine(), &request.addresses, key, now).await?;
     let seeds = seeds(tx, &enrolment.cluster, &enrolment.node).await?;
@@ -212,7 +212,7 @@ async fn admit(
     })
 }
 
-/// Who has the name now.
+/// The machine that has the name now, if any.
 async fn holder(
     tx: &mut AnyConnection,
     node: &NodeId,
@@ -243,10 +243,10 @@ async fn holder(
     }))
 }
 
-/// Makes the next certificate of a node's key. That the node holds the key is shown by the signature.
+/// Issues the next certificate for a machine's key. The signature proves that the machine holds the key.
 ///
 /// # Errors
-/// Why not, with what to do; or when the store fails.
+/// When the renewal is refused, with what to do about it; or when the store fails.
 pub async fn renew(
     state: &State,
     request: &RenewRequest,
@@ -287,11 +287,11 @@ async fn renew_inner(
         addresses: rules::moved(&row.addresses, &request.addresses)?,
         ..row
     };
-    // Before it costs a lock, and again with it.
+    // Checked before taking the lock, to save it, and again while holding it.
     due(&mut connection, &present, now).await?;
     drop(connection);
     let (identity, seeds) = in_transaction!(state.store, tx => {
-        // Not if it was removed meanwhile.
+        // The machine may have been removed meanwhile.
         revision_lock(&mut tx).await?;
         let still = enrolment_get(&mut tx, &row.node).await?;
         if still.is_none_or(|still| still.removed_at.is_some() || still.id != row.id) {
@@ -315,7 +315,7 @@ async fn renew_inner(
     })
 }
 
-/// Whether a machine's next certificate is due.
+/// Fails unless the machine's next certificate is due.
 async fn due(
     connection: &mut AnyConnection,
     present: &CertificateRow,
@@ -326,7 +326,8 @@ async fn due(
     Ok(rules::due(present, newest.as_ref(), live, now)?)
 }
 
-/// Where machines reach the controllers: as it is set, else here, at the host that the machine asked.
+/// The addresses at which machines reach the controllers: those of the settings, else the port of this one, on the host that the machine has
+/// used.
 fn controllers(state: &State) -> Vec<String> {
     let edge = &state.settings.edge;
     if edge.controllers.is_empty() {
@@ -336,7 +337,7 @@ fn controllers(state: &State) -> Vec<String> {
     edge.controllers.clone()
 }
 
-/// The name of an action in the audit log, by what it was done to.
+/// The audit log's name of an action, by the machine's role.
 const fn action(role: Role, node: &'static str, dns: &'static str) -> &'static str {
     match role {
         Role::Node => node,
@@ -358,7 +359,7 @@ async fn seeds(
     Ok(others.into_iter().map(seed).collect())
 }
 
-/// Notes what was done to a node.
+/// Writes an audit log entry about a machine.
 pub(super) async fn audit(
     connection: &mut AnyConnection,
     actor: &Actor,

@@ -1,4 +1,4 @@
-//! Who may come in: decisions from what is stored and the time, without reading either.
+//! Decisions about enrolment and renewal: pure functions of stored rows and the time.
 
 use fdn_core::enrol::{EnrolRequest, NodeAddresses, RENEW_WINDOW, RenewRequest, renew_at};
 use fdn_core::fleet::JoinTokenInfo;
@@ -7,10 +7,10 @@ use fdn_core::{DurationMs, NodeId, Timestamp};
 use super::EnrolError;
 use crate::store::enrolment::{CertificateRow, EnrolmentRow};
 
-/// Whether a token is good for a machine at `now`.
+/// Checks that a token is valid for a machine at `now`.
 ///
 /// # Errors
-/// Why not.
+/// With the reason why it is not.
 pub(super) fn token_fits(
     token: &JoinTokenInfo,
     request: &EnrolRequest,
@@ -43,34 +43,34 @@ pub(super) fn token_fits(
     })
 }
 
-/// Who has a name now.
+/// The machine that has a name now.
 #[derive(Clone, Debug)]
 pub(super) struct Holder {
     /// The enrolment.
     pub(super) enrolment: EnrolmentRow,
-    /// Whether the newcomer holds its key.
+    /// Whether the new machine has the same key.
     pub(super) same_key: bool,
-    /// Whether it was heard lately.
+    /// Whether it has reported recently.
     pub(super) alive: bool,
 }
 
-/// What a newcomer is.
+/// How a new machine relates to the one that has the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// A new node.
+    /// Nobody has the name.
     New,
-    /// The same request again: its answer was lost. It takes no use of the token.
+    /// The same request again, as its response was lost. It does not consume a use of the token.
     Again,
-    /// The same machine, with another token.
+    /// The same machine with another token.
     Same,
-    /// A machine in the place of one that is gone, whose certificates no longer count.
+    /// A machine that replaces one that is gone; the certificates of that one are revoked.
     Replace,
 }
 
-/// What a newcomer with a good token is to the node that has the name.
+/// Judges how a new machine with a valid token relates to the one that has the name.
 ///
 /// # Errors
-/// When the name is another's.
+/// When another machine keeps the name.
 pub(super) fn judge(
     node: &NodeId,
     token: &JoinTokenInfo,
@@ -98,10 +98,10 @@ pub(super) fn judge(
     }
 }
 
-/// The enrolment whose certificate may be renewed at `now`, if the signature is right.
+/// The enrolment whose certificate may be renewed at `now`, provided that the signature is right.
 ///
 /// # Errors
-/// Why it may not.
+/// With the reason why there is none.
 pub(super) fn renewable(
     present: &CertificateRow,
     enrolment: Option<EnrolmentRow>,
@@ -130,10 +130,10 @@ pub(super) fn renewable(
     Ok(enrolment)
 }
 
-/// The most certificates that one join token makes for one machine whose answers are lost.
+/// The most certificates that one join token issues to one machine whose responses are lost.
 const AGAIN_MAX: u64 = 8;
 
-/// Whether a machine that has `live` certificates that count may have another one by the token that let it in.
+/// Checks that a machine with `live` valid certificates may get another one by the token that admitted it.
 ///
 /// # Errors
 /// When it has too many.
@@ -146,18 +146,18 @@ pub(super) const fn again(live: u64) -> Result<(), EnrolError> {
     ))
 }
 
-/// Whether a machine may have its next certificate at `now`: `present` must be due, and each further one that counts beside it doubles the pause
-/// since the `newest`. So a machine whose answers are lost never waits for ever, and whoever has its key has about a dozen at a time at most.
+/// Checks that a machine may get its next certificate at `now`: `present` must be due, and each further valid certificate doubles the pause since
+/// the `newest`. So a machine whose responses are lost never waits forever, and whoever has its key gets about a dozen at a time at most.
 ///
 /// # Errors
-/// How long it must wait.
+/// With the time to wait.
 pub(super) fn due(
     present: &CertificateRow,
     newest: Option<&CertificateRow>,
     live: u64,
     now: Timestamp,
 ) -> Result<(), EnrolError> {
-    // The machine decides by its own clock.
+    // The machine decides by its own clock, which may be ahead.
     let due_at = renew_at(present.issued_at, present.expires_at);
     let early = due_at
         .get()
@@ -183,14 +183,14 @@ pub(super) fn due(
     }
 }
 
-/// The part of a certificate's life after which one whose answer was lost is made again, at first: half of the first pause, four minutes of a month.
+/// The lifetime of a certificate divided by this is half of the first pause: about four minutes for a lifetime of a month.
 const PAUSES: u64 = 10_000;
 
-/// What counts as a machine's addresses from its renewal on. Others send users and requests to them, so their hosts stay those that it joined with;
-/// ports may change, and names it has by its join alone.
+/// The addresses of a machine after its renewal. Others send users and requests to them, so the hosts stay those that the machine joined with;
+/// ports may change, and names are set only when it joins.
 ///
 /// # Errors
-/// When a host is another.
+/// When a host differs.
 pub(super) fn moved(
     known: &NodeAddresses,
     asked: &NodeAddresses,
@@ -344,11 +344,11 @@ mod tests {
         };
         assert!(!fine(&first, 1, day), "not due");
         assert!(fine(&first, 1, 20 * day - 299_000), "clocks differ");
-        // Its answer was lost: not at once again, but well before the first ends.
+        // Its response was lost: not at once again, but well before the first one expires.
         let second = made(20 * day);
         assert!(!fine(&second, 2, 20 * day + 60_000));
         assert!(fine(&second, 2, 20 * day + 600_000));
-        // Whoever asks all the time until the first ends gets few.
+        // A machine that asks all the time until the first one expires gets few.
         let (mut all, mut now) = (vec![first.clone()], 20 * day);
         while now < 30 * day {
             let live = all.iter().filter(|one| now < one.expires_at.get()).count();

@@ -1,8 +1,8 @@
-//! What happened since the last look, from what the database and the nodes say.
+//! Collects what has happened since the last look, from the database and from node reports.
 //!
-//! Entries of the audit log may be committed later than others that were made after them, so those of the last minute are looked at again; an
-//! event is made of each once, by its source. Revisions are committed in their order, so plans are read on from the last one. Of nodes and
-//! of apps it is kept what was last said of them, beside the events and in the same transaction.
+//! Entries of the audit log may be committed later than newer ones, so those of the last minute are looked at again; each yields only one event,
+//! identified by its source. Revisions are committed in order, so plans are read on from the last one. The last known state of nodes and apps is
+//! stored with the events, in the same transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,21 +20,22 @@ use crate::store::event::{
 };
 use crate::store::{StoreError, in_transaction};
 
-/// For how long an entry of the audit log may come after later ones, in milliseconds: transactions are shorter, clocks closer together.
+/// How much later than newer entries an entry of the audit log may be committed, in ms: more than the length of transactions and the differences
+/// between clocks.
 const LATE_MS: u64 = 60_000;
-/// What one look takes in; the next one goes on.
+/// The most rows that one look reads of each kind; the next one continues.
 const BATCH: u32 = 500;
 
-/// How far the audit log was read.
+/// The mark that holds the time up to which the audit log was read.
 const AUDIT: &str = "read/audit";
-/// How far plans were read.
+/// The mark that holds the revision up to which plans were read.
 const PLANS: &str = "read/plans";
 
-/// What is seen of nodes and apps at one moment.
+/// The observed state of nodes and apps at one moment.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Sight {
     nodes: BTreeMap<NodeId, NodeState>,
-    /// Apps that all living nodes serve, and what they serve.
+    /// Apps that all live nodes serve, with what they serve.
     ready: BTreeMap<AppName, Ready>,
     /// All apps.
     apps: Vec<AppName>,
@@ -48,17 +49,18 @@ struct Ready {
     nodes: u32,
 }
 
-/// An event, and what is to be noted with it.
+/// New events, and the marks to be written with them.
 #[derive(Debug, Default, PartialEq)]
 struct News {
     events: Vec<NewEvent>,
     marks: Vec<(String, Option<String>)>,
 }
 
-/// Looks what happened and adds it. `known` is what was seen last and is noted already: nothing, if another controller may have looked since.
+/// Looks for what has happened and appends it. `known` is the last observed state, which has been written; `None` if another controller may have
+/// written since.
 ///
 /// # Errors
-/// When the store fails. The next look goes on from there.
+/// When the store fails. The next look continues from there.
 pub(super) async fn collect(
     state: &State,
     known: &mut Option<Sight>,
@@ -68,7 +70,7 @@ pub(super) async fn collect(
     let apps = app_list(&mut connection).await?;
     let sight = sight(state, &apps, now);
     let is_known = sight.is_none() || sight == *known;
-    // There is a mark for each node and app: they are read only if something has changed.
+    // There is a mark for each node and app: all are read only if something has changed.
     let marks = if is_known {
         event_marks_of(&mut connection, &[AUDIT, PLANS]).await?
     } else {
@@ -104,13 +106,13 @@ pub(super) async fn collect(
     Ok(())
 }
 
-/// From when on the audit log is looked at: what happened before events were first made is no news.
+/// The time from which the audit log is read: what happened before events were first collected is not news.
 fn read_from(marks: &BTreeMap<String, String>, now: Timestamp) -> Timestamp {
     let read = marks.get(AUDIT).and_then(|text| text.parse::<u64>().ok());
     Timestamp(read.unwrap_or(now.get()).saturating_sub(LATE_MS))
 }
 
-/// What is seen now; nothing while too little was heard of the nodes.
+/// The present state; `None` until enough nodes have reported.
 fn sight(state: &State, apps: &[AppRow], now: Timestamp) -> Option<Sight> {
     let live = lock(&state.live);
     if !live.settled(now) {
@@ -239,9 +241,9 @@ impl News {
         self.forget(sight, marks);
     }
 
-    /// Nothing is kept of what is gone.
+    /// Deletes the marks of nodes and apps that are gone.
     fn forget(&mut self, sight: &Sight, marks: &BTreeMap<String, String>) {
-        // There is a mark for each, so each is looked up and not searched for.
+        // There is a mark for each node and app, so names are looked up in sets instead of searched for.
         let nodes: BTreeSet<&str> = sight.nodes.keys().map(NodeId::as_str).collect();
         let apps: BTreeSet<&str> = sight.apps.iter().map(AppName::as_str).collect();
         let there = |mark: &str| match mark.split_once('/') {

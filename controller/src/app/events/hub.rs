@@ -1,4 +1,4 @@
-//! The newest events in memory, for the readers of this controller; older ones come from the store.
+//! The newest events in memory, for this controller's readers; older ones are read from the store.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -15,12 +15,12 @@ use crate::settings::EventSettings;
 use crate::state::{State, lock};
 use crate::store::event::{event_ends, event_list};
 
-/// Events that are kept in memory.
+/// The number of events kept in memory.
 const RING: usize = 1_000;
-/// Events read from the store at a time.
+/// The number of events read from the store at a time.
 const BATCH: u32 = 500;
 
-/// What this controller knows of events.
+/// This controller's events in memory and the places of its readers.
 #[derive(Debug)]
 pub struct Hub {
     ring: Mutex<Ring>,
@@ -29,25 +29,25 @@ pub struct Hub {
     closed: CancellationToken,
 }
 
-/// All events after one.
+/// All events after `floor`.
 #[derive(Debug, Default)]
 struct Ring {
-    /// The number below the first of them.
+    /// The id before the first of them.
     floor: u64,
     events: VecDeque<Arc<Event>>,
 }
 
-/// Events after a number.
+/// The events after an id.
 #[derive(Debug)]
 pub struct Next {
-    /// Some of them, in order.
+    /// The first of them, in order.
     pub events: Vec<Arc<Event>>,
     /// Whether there may be more.
     pub more: bool,
 }
 
 impl Ring {
-    /// Events after `cursor`; nothing, if some of them are not here.
+    /// The events after `cursor`; `None` if some of them are not in memory.
     fn after(&self, cursor: u64, limit: usize) -> Option<Next> {
         if cursor < self.floor {
             return None;
@@ -72,11 +72,11 @@ impl Ring {
 }
 
 impl Hub {
-    /// A hub that knows nothing yet.
+    /// An empty hub.
     #[must_use]
     pub fn new(settings: &EventSettings) -> Self {
         Self {
-            // Until the first look everything is in the store.
+            // Until the first read, everything must come from the store.
             ring: Mutex::new(Ring {
                 floor: u64::MAX,
                 events: VecDeque::new(),
@@ -87,10 +87,10 @@ impl Hub {
         }
     }
 
-    /// A place for a reader.
+    /// Takes a place for a reader.
     ///
     /// # Errors
-    /// When all are taken.
+    /// When all places are taken.
     pub fn admit(&self) -> Result<OwnedSemaphorePermit, Error> {
         let place = Arc::clone(&self.places).try_acquire_owned();
         place.map_err(|_| Error::TooMany {
@@ -99,23 +99,23 @@ impl Hub {
         })
     }
 
-    /// Hears the number of the newest event whenever there is one.
+    /// A receiver of the newest event's id.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
     }
 
-    /// Ends when this controller stops.
+    /// Waits until this controller shuts down.
     pub async fn closed(&self) {
         self.closed.cancelled().await;
     }
 
-    /// Ends all readers: they come again, to another controller.
+    /// Ends all streams: readers reconnect to another controller.
     pub fn close(&self) {
         self.closed.cancel();
     }
 
-    /// The numbers of the oldest and the newest event that are kept; of the first one to come and of none, if none is.
+    /// The ids of the oldest and the newest stored event; 1 and 0 if there has been none.
     ///
     /// # Errors
     /// When the store fails.
@@ -124,7 +124,7 @@ impl Hub {
         Ok((oldest.max(1), newest))
     }
 
-    /// Events after `cursor`.
+    /// At most `limit` events after `cursor`.
     ///
     /// # Errors
     /// When they must come from the store, and that fails.
@@ -139,7 +139,7 @@ impl Hub {
         })
     }
 
-    /// Reads what was added since the last time.
+    /// Reads events that were added since the last time.
     async fn read(&self, state: &State) -> Result<(), Error> {
         loop {
             let after = *self.newest.borrow();
@@ -155,7 +155,7 @@ impl Hub {
         }
     }
 
-    /// Begins with the newest event: what came before is in the store.
+    /// Starts at the newest event: earlier ones are read from the store.
     async fn begin(&self, state: &State) -> Result<(), Error> {
         let (_, newest) = self.ends(state).await?;
         lock(&self.ring).floor = newest;
@@ -164,7 +164,7 @@ impl Hub {
     }
 }
 
-/// Reads events as they are added, and adds them where it is this controller's turn, until shutdown.
+/// Reads events as they are added until shutdown, and collects them while this controller has the planner's lease.
 pub(crate) async fn run(state: Arc<State>, shutdown: CancellationToken) {
     let mut timer = tokio::time::interval(state.settings.events.interval.as_duration());
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,9 +1,9 @@
-//! Events: what happened, told to readers as it happens.
+//! Events: what happens in the network, streamed to readers as it happens.
 //!
-//! Nothing that changes state has to think of them. The controller that plans also looks, twice a second, at what the database says happened
-//! (entries of the audit log, plans of a new revision) and at what nodes say (their states, apps that all of them serve), and adds what is new
-//! to the table of events ([`collect`]). Every controller reads that table and tells its own readers ([`hub`]), so it does not matter which
-//! one a reader has found, and a reader who comes back to another one goes on where it was.
+//! Code that changes state need not emit events. Twice a second, the controller with the planner's lease looks at what the database says happened
+//! (entries of the audit log, plans with a new revision) and at what nodes report (their states, apps that all of them serve), and appends what
+//! is new to the table of events ([`collect`]). Every controller reads that table and serves its own readers ([`hub`]), so it does not matter
+//! which one a reader is connected to, and a reader that reconnects to another one continues where it was.
 
 pub mod collect;
 pub mod hub;
@@ -28,34 +28,34 @@ use crate::error::chain;
 use crate::state::State;
 use hub::Next;
 
-/// The event that says that a step of the figures has ended. It is none of those that are kept, and has no number.
+/// The name of the event that a step of the figures has ended. It is not stored, and has no id.
 const FIGURES: &str = "figures";
-/// Events that are read from the store at a time.
+/// The number of events read from the store at a time.
 const BATCH: u32 = 200;
 
-/// What a reader wants.
+/// The filters and options of a reader.
 #[derive(Clone, Debug, Default)]
 pub struct Wish {
-    /// Of this tenant only.
+    /// Only events of this tenant.
     pub tenant: Option<TenantId>,
-    /// Of this app only.
+    /// Only events of this app.
     pub app: Option<AppName>,
-    /// Of these kinds only; of all, if empty.
+    /// Only events of these kinds; of all, if empty.
     pub kinds: BTreeSet<EventKind>,
-    /// After this one; without, from now on, or all that are kept if `follow` is not set.
+    /// Only events after this id. If absent: from now on with `follow`, otherwise all stored events.
     pub after: Option<u64>,
-    /// Whether to go on when there are no more.
+    /// Whether to wait for further events.
     pub follow: bool,
-    /// Whether to say each time that a step of the figures has ended.
+    /// Whether to send an event each time that a step of the figures has ended.
     pub figures: bool,
 }
 
 impl Wish {
-    /// Whether an event is wanted by a reader, and may be seen by the caller.
+    /// Whether the reader asked for an event and the caller may see it.
     fn takes(&self, caller: &Caller, event: &Event) -> bool {
         let may = match event.tenant {
             Some(tenant) => caller.allowed(Right::Look, Some(tenant)) == Verdict::Allowed,
-            // Of machines and prices, which are nobody's, those are told who run them.
+            // Events of machines and prices, which belong to no tenant, are for the network's operators.
             None => caller.allowed(Right::LookMachines, None) == Verdict::Allowed,
         };
         may && (self.tenant.is_none() || self.tenant == event.tenant)
@@ -64,7 +64,7 @@ impl Wish {
     }
 }
 
-/// Tells `caller` what happens, as server-sent events.
+/// Streams events to `caller`, as server-sent events.
 ///
 /// # Errors
 /// When there are too many readers, or the store fails.
@@ -94,20 +94,20 @@ pub async fn stream(
     Ok(ReceiverStream::new(receiver))
 }
 
-/// Why a reader is served no longer.
+/// Why a reader's stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// It has everything it asked for.
+    /// The reader has everything it asked for.
     Done,
-    /// It went away.
+    /// The reader disconnected.
     Gone,
-    /// It took nothing for too long.
+    /// The reader accepted nothing for too long.
     Slow,
-    /// It was served for as long as one may be at a time.
+    /// The stream reached its longest duration.
     Lifetime,
-    /// This controller stops.
+    /// This controller is shutting down.
     Stopping,
-    /// The store does not answer.
+    /// The store fails.
     Store,
 }
 
@@ -124,27 +124,27 @@ impl End {
     }
 }
 
-/// One reader.
+/// A connected reader.
 struct Reader {
     state: Arc<State>,
     caller: Caller,
     wish: Wish,
-    /// The last event that was looked at for it.
+    /// The id of the last event that was considered for it.
     cursor: u64,
     out: mpsc::Sender<Bytes>,
-    /// When the present step of the figures ends, for a reader who wants to know.
+    /// When the present step of the figures ends, for a reader that asked for it.
     step: Option<Instant>,
     _place: OwnedSemaphorePermit,
 }
 
-/// When the present step of the figures ends.
+/// When the present step of the figures ends; `None` if not wanted.
 fn wish_step(wanted: bool) -> Option<Instant> {
     let step = Window::Quarter.step_ms();
     let left = step - fdn_service::now().get() % step;
     wanted.then(|| Instant::now() + Duration::from_millis(left))
 }
 
-/// Ends at a moment, or never.
+/// Waits until a moment; forever if there is none.
 async fn until(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment).await,
@@ -163,7 +163,7 @@ impl Reader {
 
     async fn serve(&mut self) -> End {
         let ends = Instant::now() + self.state.settings.events.lifetime.as_duration();
-        // What a browser waits before it comes again, in milliseconds. It also opens the way through buffers that hold an empty answer back.
+        // The delay before a browser reconnects, in ms. It also gets through buffers that hold back an empty response.
         if let Err(end) = self.send(Bytes::from_static(b"retry: 2000\n\n")).await {
             return end;
         }
@@ -185,7 +185,7 @@ impl Reader {
         }
     }
 
-    /// Waits until something happened, saying now and then that nothing did.
+    /// Waits until there are new events, sending heartbeats meanwhile.
     async fn wait(
         &mut self,
         news: &mut tokio::sync::watch::Receiver<u64>,
@@ -195,7 +195,7 @@ impl Reader {
         let state = Arc::clone(&self.state);
         while *news.borrow_and_update() <= self.cursor {
             tokio::select! {
-                // The hub lives as long as the state.
+                // The sender is part of the hub, which lives as long as the state.
                 _ = news.changed() => {}
                 () = self.out.closed() => return Err(End::Gone),
                 () = state.events.closed() => return Err(End::Stopping),
@@ -207,18 +207,18 @@ impl Reader {
         Ok(())
     }
 
-    /// Says that a step of the figures has ended: there is something new to be read.
+    /// Sends the event that a step of the figures has ended, so that there is new data to be read.
     async fn tell_step(&mut self) -> Result<(), End> {
         self.step = wish_step(true);
         let step = Window::Quarter.step_ms();
-        // A timer may wake a little early; the step that is told of is the one that ended at the nearest boundary.
+        // A timer may fire a little early: take the step that ended at the nearest boundary.
         let ended = (fdn_service::now().get() + step / 2) / step;
         let at = ended.saturating_sub(1).saturating_mul(step);
         let text = format!("event: {FIGURES}\ndata: {{\"at\":{at}}}\n\n");
         self.send(Bytes::from(text)).await
     }
 
-    /// Tells a reader that comes back whether some of what it missed is gone.
+    /// Tells a reconnecting reader if some of the events it missed are no longer stored.
     async fn tell_missed(&mut self) -> Result<(), End> {
         let Some(after) = self.wish.after else {
             return Ok(());
@@ -228,7 +228,7 @@ impl Reader {
         if (oldest..=newest.saturating_add(1)).contains(&after.saturating_add(1)) {
             return Ok(());
         }
-        // A number that was not given yet comes from a database that is no longer there: everything is new to this reader.
+        // An id that is not assigned yet comes from a database that no longer exists: everything is new to this reader.
         if after > newest {
             self.cursor = 0;
         }
@@ -238,7 +238,7 @@ impl Reader {
         self.send(Bytes::from(text)).await
     }
 
-    /// Sends everything up to now.
+    /// Sends all events up to now.
     async fn catch_up(&mut self) -> Result<(), End> {
         loop {
             let next = self.state.events.after(&self.state, self.cursor, BATCH);
@@ -276,7 +276,7 @@ impl Reader {
     }
 }
 
-/// An event as it travels (WHATWG HTML, section 9.2). JSON has no line ends outside of strings, where they are escaped.
+/// An event in its wire format (WHATWG HTML, section 9.2). JSON has no line breaks outside of strings, where they are escaped.
 fn frame(event: &Event) -> Bytes {
     let data = serde_json::to_string(event).unwrap_or_default();
     Bytes::from(format!(

@@ -1,4 +1,4 @@
-//! Logging in and out, and the first user.
+//! Login with a password, sessions, and the first user.
 
 mod password;
 mod throttle;
@@ -27,18 +27,18 @@ use crate::store::user::{UserRow, user_count, user_get, user_insert};
 use crate::store::{DEFAULT_TENANT, in_transaction};
 use password::{INPUT_MAX, check, random_password};
 
-/// A session that was begun.
+/// A new session.
 pub struct Begun {
-    /// What it is known by.
+    /// The secret by which the client authenticates.
     pub secret: Secret,
-    /// What is kept of it.
+    /// The row to be stored.
     pub session: SessionRow,
 }
 
-/// Checks name and password. Failures are counted.
+/// Checks name and password, and counts failures.
 ///
 /// # Errors
-/// When they do not fit, there were too many failures, or the store fails.
+/// When they are wrong, there were too many failures, or the store fails.
 pub(super) async fn prove(
     state: &State,
     request: LoginRequest,
@@ -58,7 +58,7 @@ pub(super) async fn prove(
     let mut connection = state.store.read().await?;
     let found = user_get(&mut connection, &name).await?;
     drop(connection);
-    // Of a disabled user nobody learns whether the password was right.
+    // Nobody learns whether the password of a disabled user was right.
     let found = found.filter(|user| user.info.disabled_at.is_none());
     let Some(user) = check(state, found, password).await? else {
         failed(state, &name, address, now);
@@ -72,10 +72,10 @@ fn count(state: &State, result: &str) {
     state.metrics.logins.with_label_values(&[result]).inc();
 }
 
-/// Whether somebody may show now that he is this user, by a password or an invitation.
+/// Checks that a login as this user may be tried now, by a password or an invitation.
 ///
 /// # Errors
-/// How long to wait, when there were too many failures.
+/// With the time to wait, when there were too many failures.
 pub(super) fn may_try(
     state: &State,
     user: &str,
@@ -91,20 +91,20 @@ pub(super) fn may_try(
     Err(Error::TooMany { what, after })
 }
 
-/// Counts one who was not this user.
+/// Counts a failed login.
 pub(super) fn failed(state: &State, user: &str, address: IpAddr, now: Timestamp) {
     state.logins.failed(user, address, now);
     count(state, "wrong");
     warn!(%address, "a login failed");
 }
 
-/// Counts one who was.
+/// Counts a successful login, and resets the failures of its user and address.
 pub(super) fn succeeded(state: &State, user: &str, address: IpAddr) {
     state.logins.succeeded(user, address);
     count(state, "ok");
 }
 
-/// Where somebody logs in from. A connection without an address is one that this process made to itself.
+/// The client address of a login. A connection without an address comes from this process itself.
 pub(super) fn address(actor: &Actor) -> IpAddr {
     actor.address.unwrap_or(IpAddr::from([127, 0, 0, 1]))
 }
@@ -112,7 +112,7 @@ pub(super) fn address(actor: &Actor) -> IpAddr {
 /// Exchanges name and password for a session.
 ///
 /// # Errors
-/// When they do not fit, there were too many failures, or the store fails.
+/// When they are wrong, there were too many failures, or the store fails.
 pub async fn login(
     state: &State,
     request: LoginRequest,
@@ -124,7 +124,7 @@ pub async fn login(
     begin_session(state, &user.info.name, kind, actor, now).await
 }
 
-/// A session of somebody who has proven who it is. It counts once it was kept.
+/// A session of an authenticated user. It is valid once it is stored.
 pub(super) fn new_session(
     state: &State,
     user: &UserName,
@@ -151,7 +151,7 @@ pub(super) fn new_session(
     Ok(Begun { secret, session })
 }
 
-/// Keeps a new session; the least recently used ones of its user make room.
+/// Stores a new session; the least recently used ones of its user make room.
 ///
 /// # Errors
 /// When the user was disabled meanwhile, or the store fails.
@@ -162,7 +162,7 @@ pub(super) async fn keep_session(
 ) -> Result<(), Error> {
     let keep = state.settings.accounts.tokens_per_user.saturating_sub(1);
     session_trim(connection, &session.user, keep, session.created_at).await?;
-    // Not if the user was disabled meanwhile.
+    // Checked again, as the user may have been disabled meanwhile.
     match user_get(connection, session.user.as_str()).await? {
         Some(user) if user.info.disabled_at.is_none() => {}
         _ => return Err(Error::Unauthenticated("user or password is wrong")),
@@ -170,7 +170,7 @@ pub(super) async fn keep_session(
     Ok(session_insert(connection, session).await?)
 }
 
-/// Begins a session of somebody who has proven who it is.
+/// Creates and stores a session of an authenticated user.
 ///
 /// # Errors
 /// When the user was disabled meanwhile, or the store fails.
@@ -201,10 +201,11 @@ pub(super) async fn begin_session(
     Ok(begun)
 }
 
-/// Makes the first user if there is none: an admin of the network who owns the default tenant. Returns the password if it was made here.
+/// Creates the first user if there is none: an admin of the network who owns the default tenant. Returns the password if it was generated here
+/// and is in no file.
 ///
 /// # Errors
-/// When the store or the password's file fails.
+/// When the store or the password file fails.
 pub async fn first_user(state: &State) -> Result<Option<Secret>, Error> {
     let mut connection = state.store.read().await?;
     if user_count(&mut connection).await? > 0 {
@@ -240,6 +241,6 @@ pub async fn first_user(state: &State) -> Result<Option<Secret>, Error> {
         Ok::<_, Error>(inserted)
     })?;
     info!(user = %name, "the first user was made");
-    // Another controller may have been faster; then this password is nobody's.
+    // Another controller may have been faster; then this password is not used.
     Ok((inserted && !given).then_some(password))
 }

@@ -13,19 +13,19 @@ use crate::Error;
 use crate::state::State;
 use crate::store::user::UserRow;
 
-/// How long a login may wait for its turn to have the password checked.
+/// The longest time a login waits for its turn to have the password checked.
 const TURN: Duration = Duration::from_secs(5);
-/// Longer names and passwords are nobody's.
+/// The longest user name and password, in bytes.
 pub(super) const INPUT_MAX: usize = 1024;
 /// Letters and digits that are not mistaken for each other, 32 of them: 5 bits each.
 const ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
-/// Characters of a password made here: 120 bits.
+/// The length of a generated password, in characters: 120 bits.
 const PASSWORD_LEN: usize = 24;
 
 /// The argon2id hash of a password, as a PHC string.
 ///
 /// # Errors
-/// When the operating system gives no randomness.
+/// When the password cannot be hashed, or the operating system provides no randomness.
 pub fn hash_password(password: &str) -> Result<String, Error> {
     let salt: [u8; 16] = secret::random_bytes()?;
     let hash: PasswordHash = Argon2::default()
@@ -42,10 +42,10 @@ pub(super) fn password_fits(password: &str, hash: &str) -> bool {
     })
 }
 
-/// The hash of a password that somebody chose.
+/// The hash of a password that a user chose.
 ///
 /// # Errors
-/// When it is too short or too long, or the operating system gives no randomness.
+/// When it is too short or too long, too many are hashed at once, or the operating system provides no randomness.
 pub async fn hash_chosen(state: &State, password: String) -> Result<String, Error> {
     let least = state.settings.accounts.password_min;
     let length = password.chars().count();
@@ -62,10 +62,10 @@ pub async fn hash_chosen(state: &State, password: String) -> Result<String, Erro
     hash_in_turn(state, password).await
 }
 
-/// The hash of a password that nobody knows, for a user who has none.
+/// The hash of a random password that nobody knows, for a user who has no password.
 ///
 /// # Errors
-/// When the operating system gives no randomness.
+/// When too many are hashed at once, or the operating system provides no randomness.
 pub async fn hash_unknown(state: &State) -> Result<String, Error> {
     hash_in_turn(state, random_password()?.expose().to_owned()).await
 }
@@ -81,7 +81,7 @@ async fn hash_in_turn(state: &State, password: String) -> Result<String, Error> 
         .map_err(|e| Error::Internal(format!("the password could not be hashed: {e}")))?
 }
 
-/// Waits until a password may be worked on: each takes 19 MiB of memory.
+/// Waits for a turn to hash a password: each takes 19 MiB of memory.
 async fn turn(state: &State) -> Result<OwnedSemaphorePermit, Error> {
     let too_many = || Error::TooMany {
         what: "too many logins at once",
@@ -93,7 +93,7 @@ async fn turn(state: &State) -> Result<OwnedSemaphorePermit, Error> {
         .map_err(|_| too_many())
 }
 
-/// Checks a password in its turn. A user that does not exist costs the same time as one that does.
+/// Checks a password in its turn. A missing user takes the same time as an existing one.
 pub(super) async fn check(
     state: &State,
     user: Option<UserRow>,
@@ -105,7 +105,7 @@ pub(super) async fn check(
         match user {
             Some(user) => password_fits(&password, &user.password_hash).then_some(user),
             None => {
-                // The result does not matter, the time does.
+                // Done for the time it takes; the result is not needed.
                 drop(hash_password(&password));
                 None
             }

@@ -1,7 +1,7 @@
-//! Failed logins and unknown tokens make the next ones wait.
+//! Throttling of logins and tokens: failed ones make the next ones wait.
 //!
-//! After `login_attempts` failures each further one doubles the wait. An address may be kept out for the whole window; a user, or the tokens
-//! from one address, no longer than half a minute, so that nobody can lock somebody else out for long. The memory of failures is bounded.
+//! After `login_attempts` failures each further one doubles the wait. An address may be blocked for the whole window; a user, or the tokens from
+//! one address, for at most half a minute, so that nobody can lock somebody else out for long. The number of failures kept in memory is bounded.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use crate::state::lock;
 /// The longest wait for a user, whatever the address, and for the tokens from an address.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Failed logins.
+/// Failed logins, by user and by address.
 pub struct Logins {
     failures: Mutex<BTreeMap<Key, Failures>>,
     settings: AccountSettings,
@@ -29,7 +29,8 @@ pub struct Logins {
 enum Key {
     Address(IpAddr),
     User(String),
-    /// Of unknown tokens and cookies. They are counted apart: a tool that goes on with an old token keeps nobody from logging in.
+    /// Unknown tokens and cookies from an address. They are counted separately: a tool that keeps using an old token must keep nobody from
+    /// logging in.
     Tokens(IpAddr),
 }
 
@@ -40,7 +41,7 @@ struct Failures {
 }
 
 impl Logins {
-    /// With nothing remembered.
+    /// Without any failures.
     #[must_use]
     pub fn new(settings: &AccountSettings) -> Self {
         Self {
@@ -54,7 +55,7 @@ impl Logins {
         [Key::Address(address), Key::User(user.to_owned())]
     }
 
-    /// How long this one must wait; zero if not at all.
+    /// The time that a login must wait; zero if not at all.
     pub(super) fn wait(&self, user: &str, address: IpAddr, now: Timestamp) -> Duration {
         self.longest(&Self::keys(user, address), now)
     }
@@ -88,10 +89,10 @@ impl Logins {
         self.note(Self::keys(user, address), now);
     }
 
-    /// Whether a token from this address may be looked up now.
+    /// Checks that a token from this address may be looked up now.
     ///
     /// # Errors
-    /// How long to wait, when too many unknown ones came from there.
+    /// With the time to wait, when too many unknown ones came from there.
     pub(crate) fn token_may_come(
         &self,
         address: Option<IpAddr>,
@@ -107,7 +108,7 @@ impl Logins {
         Err(Error::TooMany { what, after })
     }
 
-    /// Counts a token that nobody knows.
+    /// Counts an unknown token.
     pub(crate) fn token_failed(&self, address: Option<IpAddr>, now: Timestamp) {
         self.note(address.map(Key::Tokens), now);
     }

@@ -1,8 +1,8 @@
-//! Logging in with an identity provider: OpenID Connect Core 1.0, authorization code with PKCE (RFC 7636), state and nonce.
+//! Login with an identity provider: OpenID Connect Core 1.0, authorization code with PKCE (RFC 7636), state and nonce.
 //!
-//! What a login has begun with (state, nonce, the PKCE verifier) lies sealed in a cookie of the browser, so that any controller can end it. The
-//! provider's word is believed for one thing: who somebody is *there*, by issuer and subject. Which user that is here is decided in
-//! `people`, and never by a name alone.
+//! The state of a pending login (state, nonce, the PKCE verifier) is sealed in a cookie of the browser, so that any controller can complete it.
+//! The provider is trusted for one thing: who somebody is *there*, by issuer and subject. Which user that is here is decided in `people`, and
+//! never by the name alone.
 
 mod people;
 mod provider;
@@ -29,11 +29,11 @@ use crate::settings::OidcSettings;
 use crate::state::State;
 pub use provider::Provider;
 
-/// How long a login may take at the provider.
+/// The longest time a login may take at the provider.
 pub const LOGIN_TIME: Duration = Duration::from_secs(600);
-/// What the cookie is sealed for.
+/// The context that the cookie is sealed for.
 const CONTEXT: &str = "fdn-oidc-login";
-/// Signatures of tokens that count: none by a secret that both sides share.
+/// The accepted signature algorithms of tokens: none with a shared secret.
 const ALGORITHMS: [Algorithm; 10] = [
     Algorithm::RsaSsaPkcs1V15Sha256,
     Algorithm::RsaSsaPkcs1V15Sha384,
@@ -47,23 +47,23 @@ const ALGORITHMS: [Algorithm; 10] = [
     Algorithm::EcdsaP521Sha512,
 ];
 
-/// A login that did not end well.
+/// A login that failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OidcError {
-    /// No provider is set up.
+    /// No provider is configured.
     #[error("logins with an identity provider are not set up here; log in with a password")]
     Off,
-    /// The provider failed, or said no.
+    /// The provider failed or rejected the login.
     #[error("the login failed: {reason}; begin again at /v1/oidc/login")]
     Failed {
-        /// Why, in words for the user.
+        /// The reason, in words for the user.
         reason: &'static str,
         /// Details for the log.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Somebody who may not log in here.
+    /// The user may not log in here.
     #[error("{0}")]
     Refused(String),
 }
@@ -90,7 +90,7 @@ impl Coded for OidcError {
     }
 }
 
-/// What a login has begun with.
+/// The state of a pending login.
 #[derive(Serialize, Deserialize)]
 struct Pending {
     state: String,
@@ -101,20 +101,20 @@ struct Pending {
 
 /// A login that was begun.
 pub struct Start {
-    /// Where the browser goes.
+    /// The URL that the browser is sent to.
     pub url: String,
-    /// What it keeps meanwhile.
+    /// The cookie that the browser keeps meanwhile.
     pub cookie: String,
 }
 
-/// What the provider sends the browser back with.
+/// The parameters with which the provider sends the browser back.
 #[derive(Deserialize)]
 pub struct Callback {
-    /// The code.
+    /// The authorization code.
     code: Option<String>,
-    /// What was sent along.
+    /// The state that was sent along.
     state: Option<String>,
-    /// Why there is no code.
+    /// The error if there is no code.
     error: Option<String>,
 }
 
@@ -125,7 +125,7 @@ fn settings(state: &State) -> Result<&OidcSettings, OidcError> {
 /// Begins a login.
 ///
 /// # Errors
-/// When no provider is set up, or it cannot be asked.
+/// When no provider is configured, or it cannot be reached.
 pub async fn begin(state: &State) -> Result<Start, Error> {
     let settings = settings(state)?;
     let client = state.oidc.client(settings, false).await?;
@@ -152,10 +152,10 @@ pub async fn begin(state: &State) -> Result<Start, Error> {
     })
 }
 
-/// Ends a login: a session of the console begins.
+/// Completes a login and begins a console session.
 ///
 /// # Errors
-/// When the provider said no or sends what does not count, the user may not log in, or a store fails.
+/// When the provider rejects the login or sends something invalid, the user may not log in, or a store fails.
 pub async fn end(
     state: &State,
     cookie: Option<&str>,
@@ -193,7 +193,7 @@ async fn end_inner(
         return Err(OidcError::failed("it was begun in another browser", "another state").into());
     }
     if let Some(error) = callback.error {
-        // The provider's words may be anybody's: they are for the log.
+        // The text of the error can come from anybody: it is for the log only.
         return Err(OidcError::failed("the identity provider said no", error).into());
     }
     let code = callback
@@ -217,7 +217,7 @@ fn pending(state: &State, cookie: Option<&str>, now: Timestamp) -> Result<Pendin
     Ok(pending)
 }
 
-/// Exchanges the code for the provider's word on who it is.
+/// Exchanges the code for an ID token and returns its verified claims.
 async fn claims(
     state: &State,
     settings: &OidcSettings,

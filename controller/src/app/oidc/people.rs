@@ -1,8 +1,8 @@
-//! Which user of this network a provider's user is, and what that one may do.
+//! The mapping of a provider's users to users of this network, and their roles.
 //!
-//! A provider's user is known by issuer and subject, which never change hands. The first login under a name makes the link, and only where
-//! an admin made a user of that name for it, or nobody has the name and anybody may come. A name at the provider may be chosen by whoever
-//! has it: it never opens an account that has a password.
+//! A provider's user is identified by issuer and subject, which are never reassigned. The first login with a name creates the link, but only if
+//! an admin has created a user of that name for it, or the name is free and anybody may log in. Users may be able to choose their name at the
+//! provider: a name never opens an account that has a password.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,10 +30,10 @@ use crate::store::tenant::{
 };
 use crate::store::user::{UserRow, user_count_admins, user_get, user_insert, user_update};
 
-/// The most groups that are looked at.
+/// The most groups that are read.
 const GROUPS_MAX: usize = 10_000;
 
-/// What a verified token says.
+/// The claims of a verified token.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Claims {
     subject: String,
@@ -41,14 +41,14 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Reads all claims of a token that was verified.
+    /// Reads all claims of a token that has been verified.
     pub(super) fn of_verified(subject: String, token: &str) -> Option<Self> {
         let payload = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
         let all = serde_json::from_slice(&payload).ok()?;
         Some(Self { subject, all })
     }
 
-    /// The name that the user has there.
+    /// The user's name at the provider.
     fn name(&self, claim: &str) -> Result<UserName, OidcError> {
         let refused = |text: String| Err(OidcError::Refused(text));
         if claim == "email" && self.all.get("email_verified") != Some(&Value::Bool(true)) {
@@ -75,10 +75,10 @@ impl Claims {
     }
 }
 
-/// The roles that the groups of a user give, where the settings say anything of them.
+/// The roles that the groups of a user give, for the network and tenants that the settings cover.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Roles {
-    /// In the network: none, if the settings give roles there and not to this user.
+    /// In the network. Outer `None`: the settings give no network roles; inner `None`: they do, but none to this user.
     network: Option<Option<NetworkRole>>,
     /// In each tenant that the settings name.
     tenants: BTreeMap<TenantName, Option<TenantRole>>,
@@ -90,7 +90,7 @@ fn roles(settings: &OidcSettings, groups: &BTreeSet<&str>) -> Roles {
         let holds = groups.contains(rule.group.as_str());
         if let Some(role) = rule.network_role {
             let known = roles.network.get_or_insert(None);
-            // Operator comes after admin.
+            // `min` is the higher role: admin comes before operator.
             *known = match (*known, holds) {
                 (Some(before), true) => Some(before.min(role)),
                 (None, true) => Some(role),
@@ -107,10 +107,10 @@ fn roles(settings: &OidcSettings, groups: &BTreeSet<&str>) -> Roles {
     roles
 }
 
-/// The user that logs in. Makes the link, and the user if need be, and gives the roles that the groups say.
+/// The user that logs in. Creates the link, and the user if necessary, and assigns the roles that the groups give.
 ///
 /// # Errors
-/// When nobody may log in so, or the store fails.
+/// When the user may not log in, or the store fails.
 pub(super) async fn resolve(
     state: &State,
     settings: &OidcSettings,
@@ -122,7 +122,7 @@ pub(super) async fn resolve(
     let roles = roles(settings, &claims.groups(&settings.groups_claim));
     let actor = actor.known_as("the identity provider");
     let name: UserName = in_transaction!(state.store, tx => {
-        // Counting admins and owners and changing one are one step for all controllers.
+        // The lock makes counting and changing admins and owners one step across all controllers.
         revision_lock(&mut tx).await?;
         let name = linked(&mut tx, settings, claims, (&actor, &hash), now).await?;
         let user = user_get(&mut tx, name.as_str()).await?.map(|user| user.info);

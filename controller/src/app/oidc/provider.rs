@@ -1,4 +1,4 @@
-//! The provider: its discovery document and keys, kept for a while, and the HTTP client that asks it.
+//! The identity provider: its discovery document and keys, cached for a while, and the HTTP client for it.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,14 @@ use super::OidcError;
 use crate::Error;
 use crate::settings::OidcSettings;
 
-/// How long the discovery document and the keys are taken to be the same.
+/// How long the discovery document and the keys are cached.
 const KEEP: Duration = Duration::from_secs(600);
-/// The least time between two fetches: a stranger can ask for logins as often as it likes.
+/// The least time between two fetches: anybody can start logins as often as they like.
 const LEAST: Duration = Duration::from_secs(10);
-/// The largest answer of the provider.
+/// The largest response of the provider, in bytes.
 const ANSWER_MAX: usize = 1 << 20;
 
-/// The client, as far as the discovery document sets it up.
+/// The OpenID Connect client, as configured by the discovery document.
 pub(super) type Client = CoreClient<
     EndpointSet,
     EndpointNotSet,
@@ -30,31 +30,31 @@ pub(super) type Client = CoreClient<
     EndpointMaybeSet,
 >;
 
-/// What is known of the provider.
+/// The HTTP client for the provider and the cached discovery document.
 pub struct Provider {
     http: reqwest::Client,
     known: Mutex<Option<(Instant, CoreProviderMetadata)>>,
 }
 
-/// An exchange with the provider that failed.
+/// A failed request to the provider.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
-    /// On the way.
+    /// The request failed.
     #[error("the identity provider cannot be asked")]
     Http(#[from] reqwest::Error),
     /// It took too long.
     #[error("the identity provider did not answer in time")]
     Late,
-    /// It is too much.
+    /// The response is too large.
     #[error("the identity provider's answer is longer than {ANSWER_MAX} bytes")]
     Long,
-    /// It is no answer.
+    /// The response is not valid HTTP.
     #[error("the identity provider's answer cannot be read")]
     Answer(#[from] http::Error),
 }
 
 impl Provider {
-    /// Knows nothing yet. Redirects are not followed: nobody is asked whom the settings do not name.
+    /// Creates a provider with an empty cache. Redirects are not followed: only hosts that the settings name are contacted.
     ///
     /// # Errors
     /// When TLS cannot be set up.
@@ -65,10 +65,10 @@ impl Provider {
         })
     }
 
-    /// A client of the provider. `anew`: with keys that are as new as may be, since a token is to be checked with them.
+    /// A client of the provider. With `anew`, the keys are at most [`LEAST`] old, since a token is to be verified with them.
     ///
     /// # Errors
-    /// When the provider cannot be asked, or the secret not be read.
+    /// When the provider cannot be reached, or the client secret cannot be read.
     pub(super) async fn client(
         &self,
         settings: &OidcSettings,
@@ -93,7 +93,7 @@ impl Provider {
         settings: &OidcSettings,
         anew: bool,
     ) -> Result<CoreProviderMetadata, Error> {
-        // Held while it is fetched: many logins at once ask once.
+        // Held during the fetch, so that many logins at once cause one request.
         let mut known = self.known.lock().await;
         let keep = if anew { LEAST } else { KEEP };
         if let Some((at, metadata)) = &*known
@@ -102,7 +102,7 @@ impl Provider {
             return Ok(metadata.clone());
         }
         let issuer = settings.issuer.as_str();
-        // A URL without a path is written with a slash, and issuers are compared as text.
+        // `Url` writes a slash for an empty path, and issuers are compared as text.
         let bare = issuer.trim_end_matches('/');
         let issuer = if settings.issuer.path() == "/" {
             bare
@@ -120,7 +120,7 @@ impl Provider {
         Ok(found)
     }
 
-    /// What asks the provider.
+    /// The function that sends requests to the provider.
     pub(super) fn fetch(
         &self,
         settings: &OidcSettings,

@@ -1,7 +1,7 @@
-//! Objectives of apps, and the versions that are held to them: begun and ended with every change of what an app's calls go to.
+//! Objectives of apps, and the watches of new versions against them. A watch begins and ends with changes of the app's traffic split.
 //!
 //! A version is watched while calls are split between it and another one. A plain deploy of an app with an objective makes such a split: all
-//! calls to the new version, none to the one before, which nodes so keep ready. [`watch`] decides what becomes of it.
+//! calls to the new version, none to the previous one, which nodes keep ready that way. [`watch`] decides the outcome.
 
 pub mod watch;
 
@@ -27,7 +27,7 @@ use crate::store::rollout::{
 };
 use crate::store::traffic::{TrafficRow, traffic_delete, traffic_get, traffic_upsert};
 
-/// The objective of an app and how its newest version keeps to it.
+/// The objective of an app, and how its newest version meets it.
 ///
 /// # Errors
 /// When there is no such app or the store fails.
@@ -45,7 +45,7 @@ pub async fn get(state: &State, tenant: TenantId, app: &AppName) -> Result<Objec
     })
 }
 
-/// The version that is or was watched last, for people.
+/// The version that is watched or was watched last, in the form of the API.
 ///
 /// # Errors
 /// When the store fails.
@@ -65,10 +65,10 @@ pub(super) async fn shown(
     }))
 }
 
-/// Sets the objective of an app, or takes it away. A version that is watched is held to the new one from a new window on.
+/// Sets or removes the objective of an app. A watched version is measured against the new one from now on, in a new window.
 ///
 /// # Errors
-/// When the objective cannot work, the app is a workflow or does not exist, its objective has changed, or the store fails.
+/// When the objective is not valid, the app is a workflow or does not exist, the precondition fails, or the store fails.
 pub async fn set(
     state: &State,
     tenant: TenantId,
@@ -123,8 +123,8 @@ pub async fn set(
     get(state, tenant, app).await
 }
 
-/// Begins, changes or ends the watch after a person changed an app's split or objective. Calls to a version that is marked as bad mean that its
-/// mark no longer counts.
+/// Begins, changes or ends the watch after a person changed an app's split or objective. Calls sent to a version that is marked as bad clear its
+/// mark.
 ///
 /// # Errors
 /// When the store fails.
@@ -152,7 +152,7 @@ pub(super) async fn split_changed(
     });
     match watched {
         Some(pair) => begin(connection, app, pair, (by_deploy, false), now).await,
-        // A verdict of before stays to be seen; what was only watched is no more.
+        // An earlier verdict stays visible; a watch without a verdict is deleted.
         None if before.is_some_and(|row| row.state != RolloutState::Watching) => Ok(()),
         None => Ok(rollout_delete(connection, app).await?),
     }
@@ -182,8 +182,8 @@ async fn begin(
     Ok(rollout_upsert(connection, &row).await?)
 }
 
-/// Begins to watch a version that a deploy makes current, if the app has an objective: before the app's desired state is told. A split that a
-/// person made stays as it is, and the new version gets no calls.
+/// Begins to watch a version that a deploy makes current, if the app has an objective; called before the app's desired state is announced. A
+/// split that a person made stays as it is, and the new version gets no calls.
 ///
 /// # Errors
 /// When the store fails.
@@ -202,7 +202,7 @@ pub(super) async fn deployed(
     let split = traffic_get(&mut *connection, app).await?;
     let baseline = match (split, watched) {
         (None, _) => old.version,
-        // The version before was not found good yet: what is known to be good stays the one to go back to.
+        // The previous version has not been judged yet: the last good version stays the baseline.
         (Some(_), Some(row)) => row.baseline,
         (Some(_), None) => return Ok(()),
     };
@@ -221,7 +221,7 @@ pub(super) async fn deployed(
     begin(connection, app, (version, baseline), (true, true), now).await
 }
 
-/// Ends the watch after a person went back to a version, which is so no longer a bad one.
+/// Ends the watch after a person went back to a version, and clears the bad mark of that version.
 ///
 /// # Errors
 /// When the store fails.

@@ -1,8 +1,8 @@
-//! The loop that holds new versions to their objectives: adds up what nodes counted, lets `fdn_scheduling::rollout` judge, and carries
-//! the verdict out.
+//! The loop that measures new versions against their objectives: adds up the nodes' counts, lets `fdn_scheduling::rollout` judge, and carries out
+//! the verdict.
 //!
-//! It runs where the planner does. What was counted is stored, so that the loop goes on in the same window on another controller. A verdict is
-//! carried out in one transaction that looks whether the same version is still watched: whatever people changed meanwhile stands.
+//! It runs on the controller with the planner's lease. The counts are stored, so that another controller continues in the same window. A verdict
+//! is carried out in one transaction that checks that the same version is still watched: changes that people made meanwhile stand.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::store::rollout::{
 };
 use crate::store::traffic::{TrafficRow, traffic_delete, traffic_get, traffic_upsert};
 
-/// Holds versions to their objectives until `stop` is cancelled.
+/// Runs rounds until `stop` is cancelled.
 pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
     let interval = state.settings.rollouts.interval.as_duration();
     let mut timer = tokio::time::interval(interval);
@@ -53,10 +53,10 @@ pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
     }
 }
 
-/// Looks at every version that is watched. One that cannot be judged does not keep others from it.
+/// Judges every watched version. A failure for one does not affect the others.
 ///
 /// # Errors
-/// The first failure; what was decided stands.
+/// With the first failure; what was decided stands.
 pub async fn round(state: &State, now: Timestamp) -> Result<(), Error> {
     let mut connection = state.store.read().await?;
     let watched = rollout_list_watching(&mut connection).await?;
@@ -72,7 +72,7 @@ pub async fn round(state: &State, now: Timestamp) -> Result<(), Error> {
     failed.map_or(Ok(()), Err)
 }
 
-/// What nodes say that they counted of a version since they started.
+/// The counts of a version since each node's start, as the nodes report them.
 fn reported(state: &State, row: &RolloutRow) -> BTreeMap<Boot, CallCounts> {
     let live = lock(&state.live);
     let mut all = BTreeMap::new();
@@ -88,8 +88,8 @@ fn reported(state: &State, row: &RolloutRow) -> BTreeMap<Boot, CallCounts> {
     all
 }
 
-/// Takes what is reported into what is known. A start of a node that is new counts from what it has, unless the version had no calls
-/// before at all.
+/// Merges the reported counts into the known ones, and returns their sum. A start of a node that is not known yet is counted from its present
+/// counts on, or from zero if the version is `fresh` and had no calls before.
 fn count(
     known: &mut BTreeMap<Boot, Counted>,
     reported: BTreeMap<Boot, CallCounts>,
@@ -106,7 +106,7 @@ fn count(
             latest: latest.clone(),
         });
         if !latest.continues(&counted.latest) {
-            // The node forgot the version and began anew.
+            // The node forgot the version and counts from zero again.
             counted.base = CallCounts::default();
         }
         counted.latest = latest;
@@ -201,7 +201,7 @@ fn entry(
     }
 }
 
-/// Gives all calls of a version to its baseline in one step, and marks it.
+/// Moves all calls of a version to its baseline in one step, and marks the version as bad.
 async fn take_back(
     connection: &mut AnyConnection,
     app: AppRow,
@@ -275,13 +275,13 @@ mod tests {
     fn starts_of_nodes_are_added_up_and_none_is_counted_twice() {
         let mut known = BTreeMap::new();
         let one = |n| BTreeMap::from([(boot("a", 1), n)]);
-        // A version that is all new counts from nothing.
+        // A version without earlier calls is counted from zero.
         assert_eq!(count(&mut known, one(counts(5, 1)), true), counts(5, 1));
         assert_eq!(count(&mut known, one(counts(5, 1)), true), counts(5, 1));
-        // The node starts anew, and another one comes.
+        // The node restarts, and another one appears.
         let next = BTreeMap::from([(boot("a", 2), counts(3, 0)), (boot("b", 9), counts(2, 2))]);
         assert_eq!(count(&mut known, next, true), counts(10, 3));
-        // The node forgot the version within one start.
+        // The node forgot the version without restarting.
         assert_eq!(
             count(
                 &mut known,

@@ -1,5 +1,5 @@
-//! Setting, listing and removing the secrets of an app without a deploy. A new value is a new revision of every app that runs the function: nodes
-//! use it for the next call and replace instances that hold the old one.
+//! Setting, listing and removing the secrets of an app without a deploy. A new value makes a new revision of every app that runs the function:
+//! nodes use it for the next call and replace instances that hold the old one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,7 @@ fn told(row: SecretRow, used: &BTreeSet<SecretName>) -> SecretInfo {
     }
 }
 
-/// The function of an app: workflows have none, their stages' functions do.
+/// The function of an app. A workflow has none; its stages' functions have secrets.
 async fn function_of(
     connection: &mut AnyConnection,
     tenant: TenantId,
@@ -85,11 +85,11 @@ fn usable(state: &State, name: &SecretName, value: &Secret) -> Result<(), Error>
     Ok(())
 }
 
-/// What setting a secret would do, without doing it: whether it has this value already. The same is to be learned by setting it, so whoever asks
-/// needs the same right.
+/// What [`set`] would do, without doing it: whether the secret has this value already. [`set`] reveals the same, so the caller needs the same
+/// right.
 ///
 /// # Errors
-/// As [`set`], but for how many secrets there are.
+/// As [`set`], except for the limit on the number of secrets.
 pub async fn judge(
     state: &State,
     tenant: TenantId,
@@ -114,7 +114,7 @@ pub async fn judge(
         });
     };
     let same = state.vault.open_value(&old)? == *value;
-    // Many of these with ever other values are guesses.
+    // Logged, since many comparisons with different values are attempts to guess it.
     info!(%app, secret = %name, %actor, same, "a value was compared with a secret's");
     Ok(SecretInfo {
         unchanged: Some(same),
@@ -122,10 +122,10 @@ pub async fn judge(
     })
 }
 
-/// Sets a secret. The value that it has already changes nothing.
+/// Sets a secret. Setting the same value again changes nothing.
 ///
 /// # Errors
-/// When the value cannot be used, the app has as many secrets as it may, there is no such app, or the store fails.
+/// When the value is not allowed, the app has too many secrets, there is no such app, or the store fails.
 pub async fn set(
     state: &State,
     tenant: TenantId,
@@ -175,7 +175,7 @@ pub async fn set(
     })
 }
 
-/// What the audit log holds: which value, never what it is.
+/// The audit log's record of a secret: its name and revision, never the value.
 fn shown(name: &SecretName, revision: Revision) -> Option<String> {
     Some(serde_json::json!({ "secret": name, "revision": revision }).to_string())
 }

@@ -1,8 +1,8 @@
-//! Values that earlier releases stored with versions, sealed under the network key, move into the vault.
+//! Migration: values that earlier releases stored with versions, sealed under the network key, move into the vault.
 //!
-//! Copied at once, emptied where they were after [`SecretSettings::keep_old`](crate::settings::SecretSettings): while controllers are
-//! restarted one after the other, those of the earlier release still find them. What such a one stores meanwhile is newer and is copied
-//! over. Every version is a transaction of its own; all of it may be done twice, or by several controllers.
+//! Values are copied at once, and deleted from the versions after [`SecretSettings::keep_old`](crate::settings::SecretSettings): while
+//! controllers are restarted one after the other, those of the earlier release still find them. What such a controller stores meanwhile is newer
+//! and is copied as well. Every version is a transaction of its own; all of this can be repeated, or be done by several controllers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use crate::store::revision::revision_next;
 use crate::store::secret::{secret_list, version_list_with_values, version_values_clear};
 use crate::store::version::VersionRow;
 
-/// How often it is looked for values that were stored meanwhile.
+/// The interval between rounds.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// Versions that are looked at in one round. Those of a function come in the order in which their values count.
+/// The most versions of one round. Those of a function are ordered by precedence of their values.
 const BATCH: u32 = 10_000;
 
-/// Moves values until `stop` is cancelled.
+/// Runs rounds until `stop` is cancelled.
 pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
     let mut timer = tokio::time::interval(INTERVAL);
     loop {
@@ -47,10 +47,10 @@ pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
     }
 }
 
-/// Moves what there is; how many values were copied. A value that cannot be opened does not keep others from being moved.
+/// Moves all values. Returns how many were copied. A value that cannot be decrypted does not keep others from being moved.
 ///
 /// # Errors
-/// The first failure; what was moved stands.
+/// With the first failure; what was moved stands.
 pub async fn round(state: &State, now: Timestamp) -> Result<u64, Error> {
     let mut connection = state.store.read().await?;
     let versions = version_list_with_values(&mut connection, BATCH).await?;
@@ -75,7 +75,7 @@ async fn one(state: &State, version: &VersionRow, now: Timestamp) -> Result<u64,
         let mut settled = true;
         for (name, sealed) in &version.secrets {
             match known.iter().find(|row| row.name == *name) {
-                // Set, or moved from a version that counts more, after this one was made.
+                // It was set, or moved from a version with precedence, after this version was created.
                 Some(row) if row.updated_at >= version.created_at => {
                     settled &= row.updated_at.get().saturating_add(keep) <= now.get();
                 }

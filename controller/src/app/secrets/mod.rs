@@ -1,8 +1,8 @@
-//! Values of secrets: which ones a version has, how they are kept, and how they travel.
+//! Values of secrets: which ones a version has, how they are stored, and how they are sent to nodes.
 //!
-//! At rest they lie in envelopes ([`crate::vault`]), under the function and not under one of its versions. They are sealed for nodes, for
-//! exactly one function and name under the network key, only when a message is about to leave or a snapshot is read ([`fill`]): neither
-//! the outbox nor a row of a version holds any.
+//! In the store they are in envelopes ([`crate::vault`]), under the function and not under one of its versions. They are sealed for nodes under
+//! the network key, each for exactly one function and name, only when a message is about to be sent or a snapshot is read ([`fill`]): neither the
+//! outbox nor a row of a version contains any.
 
 pub mod manage;
 pub mod migrate;
@@ -26,16 +26,16 @@ use crate::store::app::{AppRow, app_get, app_list, app_upsert};
 use crate::store::secret::{SecretRow, secret_list, secret_upsert};
 use crate::store::version::VersionRow;
 
-/// What a secret is sealed for on its way to nodes.
+/// The context that a value is sealed for on its way to nodes.
 #[must_use]
 pub fn context(function: &FunctionName, name: &SecretName) -> String {
     format!("{function}/{name}")
 }
 
-/// All values of a function's secrets, and of `version` those that were never moved into the vault.
+/// All values of a function's secrets, including those in the row of `version` that were never moved into the vault.
 ///
 /// # Errors
-/// When one cannot be opened or the store fails.
+/// When one cannot be decrypted or the store fails.
 pub(super) async fn current(
     state: &State,
     connection: &mut AnyConnection,
@@ -52,7 +52,7 @@ pub(super) async fn current(
     Ok(values)
 }
 
-/// Keeps values of a function's secrets.
+/// Stores values of a function's secrets.
 ///
 /// # Errors
 /// When the function does not exist or the store fails.
@@ -82,7 +82,7 @@ pub(super) async fn write(
     Ok(())
 }
 
-/// Makes the desired state anew of every app that runs a function, but for `except`.
+/// Announces the desired state anew of every app that runs a function, except `except`.
 ///
 /// # Errors
 /// When the store fails.
@@ -108,11 +108,11 @@ pub(super) async fn push_users(
     Ok(())
 }
 
-/// Puts the values into what nodes are told, sealed for them. A value that cannot be opened because its row was changed is left out and said
-/// loudly: the nodes name it, and other apps go on.
+/// Adds the values, sealed for nodes, to the desired state of an app. A value that cannot be decrypted because its row was changed is left out
+/// and logged as an error: nodes report it as missing, and other apps are not affected.
 ///
 /// # Errors
-/// When a master key is not there or the store fails: what is told waits until it is.
+/// When a master key is missing or the store fails: the message waits until it can be completed.
 pub async fn fill(
     state: &State,
     connection: &mut AnyConnection,
@@ -126,7 +126,7 @@ pub async fn fill(
         return Ok(());
     }
     let Some(app) = app_get(&mut *connection, &desired.app).await? else {
-        // It is gone; the message that says so comes next.
+        // The app was deleted; the message that says so comes next.
         return Ok(());
     };
     for function in &mut spec.functions {
@@ -158,10 +158,10 @@ fn sealed_for_nodes(state: &State, row: &SecretRow) -> Result<Sealed, Error> {
     Ok(state.key.seal(&context, value.expose())?)
 }
 
-/// Refuses what no variable of an environment can hold, without quoting it.
+/// Rejects a value that an environment variable cannot hold, without quoting it.
 ///
 /// # Errors
-/// Says what is wrong.
+/// When the value contains a NUL character.
 pub(super) fn check(name: &SecretName, value: &Secret) -> Result<(), ManifestError> {
     if value.expose().contains('\0') {
         return Err(ManifestError(format!(
@@ -171,7 +171,7 @@ pub(super) fn check(name: &SecretName, value: &Secret) -> Result<(), ManifestErr
     Ok(())
 }
 
-/// The values of the manifest's secrets: those that were sent, else those that are current.
+/// The values of the manifest's secrets: those that were sent, else the current ones.
 pub(super) fn values(
     manifest: &Manifest,
     mut sent: BTreeMap<SecretName, Secret>,

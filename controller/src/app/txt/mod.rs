@@ -1,8 +1,8 @@
-//! Text records of names in the zone, set through the API: by which a certificate authority sees who a name belongs to (ACME DNS-01).
+//! TXT records of names in the zone, set through the API: a certificate authority checks by them who owns a name (ACME DNS-01).
 //!
-//! Whoever may set records in a tenant sets them below the host names of its apps, where the label next to the app begins with an underscore
-//! (RFC 8552): nothing that clients are sent to. Those with a role in the network set them anywhere in the zone but at an app's own name.
-//! Every change is a revision of its own on its way to all DNS servers in the same transaction.
+//! Users who may set records in a tenant set them below the host names of its apps, where the label next to the app's begins with an underscore
+//! (RFC 8552): such names never serve clients. Users with a network role set them anywhere in the zone except at an app's own name. Every change
+//! has a revision of its own, and its message to all DNS servers is written in the same transaction.
 
 pub mod watch;
 
@@ -28,10 +28,10 @@ use crate::store::outbox::outbox_push;
 use crate::store::revision::revision_next;
 use crate::store::txt::{TxtRow, TxtSight, txt_count, txt_delete, txt_get, txt_page, txt_upsert};
 
-/// Text records that cannot be had as they are asked for.
+/// Why TXT records cannot be set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TxtError {
-    /// The name or a value makes no sense.
+    /// The name or a value is not valid.
     #[error("text records of {name}: {problem}")]
     Invalid {
         /// The name.
@@ -39,13 +39,13 @@ pub enum TxtError {
         /// What is wrong.
         problem: String,
     },
-    /// The name is somebody else's.
+    /// The name does not belong to the caller.
     #[error(
         "{0} is not yours to set: it must lie below the host name of an app of yours, with an underscore before the label next to it, such \
          as _acme-challenge.APP.ZONE"
     )]
     Refused(RecordName),
-    /// A bound is reached.
+    /// A limit is reached.
     #[error("{0}")]
     Full(String),
 }
@@ -75,23 +75,23 @@ fn none(name: &RecordName) -> Error {
     }
 }
 
-/// Who asks.
+/// Who makes a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Asker<'a> {
-    /// With which rights.
+    /// The caller, with their rights.
     pub caller: &'a Caller,
     /// The tenant that the request names.
     pub tenant: Option<TenantId>,
-    /// For the audit log.
+    /// The actor for the audit log.
     pub actor: &'a Actor,
 }
 
-/// Whose a name is.
+/// The owner of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Owner {
-    /// The app whose host name it is or lies below, with its tenant; otherwise it is the network's.
+    /// The app whose host name it is or lies below, with its tenant; `None` if the name belongs to the network.
     app: Option<(AppName, TenantId)>,
-    /// Whether it is that host name itself.
+    /// Whether the name is that host name itself.
     is_host: bool,
 }
 
@@ -101,13 +101,13 @@ impl Owner {
     }
 }
 
-/// The label next to the zone, and the one before it, of what stands before the zone.
+/// The label next to the zone, and the one before it, of a name without its zone.
 fn last_labels(below: &str) -> (&str, Option<&str>) {
     let mut labels = below.rsplit('.');
     (labels.next().unwrap_or_default(), labels.next())
 }
 
-/// Whose a name is, if the asker may set its records.
+/// The owner of a name, if the caller may set its records.
 async fn owner(
     zone: &HostName,
     connection: &mut AnyConnection,
@@ -125,7 +125,7 @@ async fn owner(
     let (label, next) = last_labels(below);
     let app = match format!("{label}.{zone}").parse::<HostName>() {
         Ok(host) => app_of_host(&mut *connection, &host).await?,
-        // No app has such a label.
+        // No app can have such a label.
         Err(_) => None,
     };
     let row = match app {
@@ -148,7 +148,7 @@ async fn owner(
     match asker.caller.allowed(Right::ManageRecords, Some(row.tenant)) {
         Verdict::Allowed => {}
         Verdict::Suspended => return Err(Error::Suspended),
-        // Whether the app is another tenant's or none at all is answered alike.
+        // Names of other tenants' apps and of no app get the same answer.
         Verdict::Refused | Verdict::Hidden => return Err(refused()),
     }
     if !everywhere && next.is_some_and(|next| !next.starts_with('_')) {
@@ -160,7 +160,7 @@ async fn owner(
     })
 }
 
-/// What the records of a name are to be.
+/// The records that a name is to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wanted {
     values: Vec<String>,
@@ -169,7 +169,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// What comes of one more value.
+    /// The records after one more value is added.
     fn with(before: Option<&TxtRow>, wish: &AddTxt, now: Timestamp) -> Self {
         let end = end(wish.expires_in, now);
         let Some(row) = before else {
@@ -186,7 +186,7 @@ impl Wanted {
         Self {
             values,
             ttl: wish.ttl.unwrap_or(row.ttl),
-            // Whoever set the others counts on them: nothing ends sooner because of this one.
+            // Whoever set the other values relies on them: adding one must not make them expire sooner.
             expires_at: row
                 .expires_at
                 .map(|old| end.map_or(old, |new| old.max(new))),
@@ -198,7 +198,7 @@ fn end(expires_in: Option<DurationMs>, now: Timestamp) -> Option<Timestamp> {
     expires_in.map(|span| Timestamp(now.get().saturating_add(span.as_millis())))
 }
 
-/// Refuses times out of their bounds.
+/// Rejects durations out of bounds.
 fn check_times(
     name: &RecordName,
     ttl: Option<DurationMs>,
@@ -210,7 +210,7 @@ fn check_times(
     problem.map_or(Ok(()), |problem| Err(invalid(name, problem)))
 }
 
-/// Refuses values that no record can have, and more of them than a name may.
+/// Rejects invalid or repeated values, and more values than a name may have.
 fn check_values(
     settings: &RecordSettings,
     name: &RecordName,
@@ -242,7 +242,7 @@ fn check_values(
     Ok(())
 }
 
-/// The names that are seen, by name, beginning after `after`, at most `limit`.
+/// At most `limit` visible names with records, by name, after `after`.
 ///
 /// # Errors
 /// When the store fails.
@@ -257,10 +257,10 @@ pub async fn list(
     Ok(rows.into_iter().map(TxtRow::info).collect())
 }
 
-/// Sets the records of a name, whole. What there is already changes nothing.
+/// Replaces the records of a name. Setting the same ones again changes nothing.
 ///
 /// # Errors
-/// When the name is not the asker's to set, the wish makes no sense, a bound is reached, or the store fails.
+/// When the name does not belong to the caller, the records are not valid, a limit is reached, or the store fails.
 pub async fn set(
     state: &State,
     asker: Asker<'_>,
@@ -280,7 +280,7 @@ pub async fn set(
     .await
 }
 
-/// Adds a value to those of a name. One that is there changes nothing.
+/// Adds a value to the records of a name. A value that is there already changes nothing.
 ///
 /// # Errors
 /// As [`set`].
@@ -356,14 +356,14 @@ async fn change(
     Ok(row.info())
 }
 
-/// Whether two say the same but for when and by whom it was said.
+/// Whether two rows are equal except for revision, time and author of the change.
 fn says_the_same(one: &TxtRow, other: &TxtRow) -> bool {
     (&one.app, one.tenant) == (&other.app, other.tenant)
         && one.values == other.values
         && (one.ttl, one.expires_at) == (other.ttl, other.expires_at)
 }
 
-/// Refuses one more name if there are as many as may be.
+/// Checks that one more name may have records.
 async fn room(
     settings: &RecordSettings,
     connection: &mut AnyConnection,
@@ -383,7 +383,7 @@ async fn room(
     .into())
 }
 
-/// What the audit log holds of a change.
+/// The audit log entry for a change.
 fn entry(
     actor: &Actor,
     action: &'static str,
@@ -406,7 +406,7 @@ fn entry(
     }
 }
 
-/// Tells DNS servers that a name has no text records any more.
+/// The message to DNS servers that a name has no TXT records any more.
 fn gone(name: &RecordName, revision: Revision) -> Message {
     Message::TxtDesired(TxtDesired {
         name: name.clone(),
@@ -415,10 +415,10 @@ fn gone(name: &RecordName, revision: Revision) -> Message {
     })
 }
 
-/// Takes a value of a name away, or all.
+/// Removes one value of a name, or all.
 ///
 /// # Errors
-/// When the name is not the asker's to set, there is no such record, or the store fails.
+/// When the name does not belong to the caller, there is no such record, or the store fails.
 pub async fn remove(
     state: &State,
     asker: Asker<'_>,

@@ -1,4 +1,5 @@
-//! The loop that takes text records away whose time is over. DNS servers stop answering with them by themselves. It runs where the planner does.
+//! The loop that deletes expired TXT records. DNS servers stop answering with them by themselves. It runs on the controller with the planner's
+//! lease.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::store::outbox::outbox_push;
 use crate::store::revision::revision_next;
 use crate::store::txt::{txt_delete, txt_list_over};
 
-/// Takes records away until `stop` is cancelled.
+/// Runs rounds until `stop` is cancelled.
 pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
     let mut timer = tokio::time::interval(state.settings.records.interval.as_duration());
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -39,7 +40,7 @@ pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
     }
 }
 
-/// Takes records away whose time is over at `now`.
+/// Deletes records that have expired at `now`.
 ///
 /// # Errors
 /// When the store fails.

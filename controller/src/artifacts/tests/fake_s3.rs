@@ -1,4 +1,5 @@
-//! As much of the S3 protocol as the artifact store speaks: objects, ranges, multipart uploads, lists. It checks that requests are signed, not the signature.
+//! A fake S3 server with as much of the protocol as the artifact store uses: objects, ranges, multipart uploads, lists. It checks that requests
+//! are signed, but not the signature.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -8,7 +9,7 @@ use actix_web::http::{Method, StatusCode};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use bytes::Bytes;
 
-/// Objects, and the parts of uploads that are not complete.
+/// Objects, and the parts of incomplete uploads.
 #[derive(Default)]
 struct Bucket {
     objects: BTreeMap<String, Bytes>,
@@ -105,7 +106,7 @@ async fn serve(request: HttpRequest, body: Bytes, bucket: Shared) -> HttpRespons
     }
 }
 
-/// The objects below a prefix.
+/// The list response for the objects below a prefix.
 fn list(bucket: &Bucket, prefix: &str) -> String {
     let all = bucket.objects.iter();
     let named = all.filter_map(|(path, body)| Some((path.strip_prefix("/artifacts/")?, body)));
@@ -121,7 +122,7 @@ fn list(bucket: &Bucket, prefix: &str) -> String {
     format!("<ListBucketResult><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>")
 }
 
-/// GET and HEAD of an object.
+/// The response to GET or HEAD of an object.
 fn read(request: &HttpRequest, object: &Bytes) -> HttpResponse {
     let mut answer = HttpResponse::Ok();
     answer

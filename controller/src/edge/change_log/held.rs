@@ -1,4 +1,4 @@
-//! What the change log holds of each thing: its newest state. No I/O.
+//! The state in the change log: the newest state of each thing. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use crate::edge::used::{Parts, Quotas};
 use crate::edge::view;
 use crate::store::app::Told;
 
-/// What became of a change.
+/// The result of applying a change.
 #[derive(Debug)]
 pub(super) enum Put {
-    /// It was newer; the app that was held before.
+    /// It was newer; for an app, with its entry before.
     New(Option<Arc<AppEntry>>),
-    /// What is held is as new.
+    /// The state is as new, or newer.
     Old,
-    /// What it changes is not held.
+    /// The bindings that it changes are not there at its base revision.
     Missing,
 }
 
-/// The newest state.
+/// The newest state of everything.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     pub(super) apps: BTreeMap<AppName, Arc<AppEntry>>,
@@ -38,7 +38,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// An empty one that remembers so many artifacts of apps that have others now.
+    /// An empty state that remembers at most `digests` former artifacts of apps.
     pub(super) fn new(digests: usize) -> Self {
         Self {
             digests: Digests {
@@ -54,7 +54,7 @@ impl Held {
         self.told.get(app).is_some_and(|told| told.has(cluster))
     }
 
-    /// Takes in what is used of quotas; what clusters do not know of that, if anything.
+    /// Accepts the calls counted; returns what clusters do not know of them yet, `None` if nothing.
     pub(super) fn used(&mut self, used: Vec<AppUsed>) -> Option<Parts> {
         let Self { apps, quotas, .. } = self;
         quotas.take(used, |app| {
@@ -63,7 +63,7 @@ impl Held {
         })
     }
 
-    /// Notes who was told of apps.
+    /// Adds clusters that were told of apps.
     pub(super) fn add_told(&mut self, all: BTreeMap<AppName, Told>) {
         for (app, told) in all {
             let known = self.told.entry(app).or_default();
@@ -72,7 +72,7 @@ impl Held {
         }
     }
 
-    /// Whether a cluster may have an artifact.
+    /// Whether a cluster may fetch an artifact.
     pub(super) fn may_fetch(&self, digest: &Digest, cluster: &ClusterId) -> Fetch {
         let sees = |app: &AppName| {
             let held = self.apps.get(app);
@@ -88,13 +88,13 @@ impl Held {
         }
     }
 
-    /// What is held and the database, read at `at`, does not know any more.
+    /// Deletions of everything in the state that the database, read at `at`, no longer has.
     pub(super) fn gone(&self, loaded: &Loaded, at: Revision) -> Vec<Change> {
         let mut gone = Vec::new();
         let is_gone = |app: &AppName, revision| revision <= at && !loaded.there.contains(app);
         for held in self.apps.values() {
             if held.exists && is_gone(&held.app, held.revision) {
-                // It can be written: it was.
+                // Encoding cannot fail: the app itself was encoded.
                 let entry = view::app_gone(&held.app, at).ok();
                 gone.extend(entry.map(Arc::new).map(Change::App));
             }
@@ -121,7 +121,7 @@ impl Held {
         gone
     }
 
-    /// Changes the state, if the change is newer than what is held of the same thing.
+    /// Applies a change, if it is newer than what is held of the same thing.
     pub(super) fn put(&mut self, change: &Change) -> Put {
         let newer = match change {
             Change::App(app) => return self.put_app(app),
@@ -135,7 +135,7 @@ impl Held {
                 if held.revision != changed.base || held.state.is_none() {
                     return Put::Missing;
                 }
-                // In place, unless somebody is being told of it just now.
+                // In place, unless a feed is sending it at this moment.
                 view::apply(Arc::make_mut(held), changed);
                 true
             }
@@ -170,7 +170,7 @@ impl Held {
                 }
                 newer
             }
-            // It is told, and never taken in.
+            // It is only sent, never kept as state.
             Change::Used(_) => false,
         };
         if newer { Put::New(None) } else { Put::Old }
@@ -193,7 +193,7 @@ impl Held {
         Put::New(before)
     }
 
-    /// Forgets what is gone: nobody who would have to be told so is told by changes any more.
+    /// Drops the entry of a deleted thing: every machine that would have to be told of the deletion now gets a snapshot.
     pub(super) fn bury(&mut self, change: &Change) {
         match change {
             Change::App(app) if !app.exists => {
@@ -219,12 +219,12 @@ impl Held {
     }
 }
 
-/// Which apps have which artifacts, and had them lately.
+/// The apps that use each artifact, now or lately.
 #[derive(Debug, Default)]
 struct Digests {
     now: BTreeMap<Digest, BTreeSet<AppName>>,
     before: BTreeMap<Digest, BTreeSet<AppName>>,
-    /// Those of before, the oldest first.
+    /// The former uses, oldest first.
     order: VecDeque<(Digest, AppName)>,
     most: usize,
 }

@@ -73,7 +73,7 @@ fn bindings(revision: u64, cluster: &str) -> BindingsEntry {
     })
 }
 
-/// A change log that was read once, when there was nothing.
+/// A change log that was loaded once, from an empty database.
 fn log(limits: Limits) -> ChangeLog {
     let mut log = ChangeLog::new(limits);
     assert!(!log.is_loaded());
@@ -93,7 +93,7 @@ fn text(change: &Change) -> String {
     }
 }
 
-/// What a machine is told after the change of number `told`; nothing if that is gone.
+/// What a machine is told after the change number `told`; `None` if changes are gone.
 fn told(log: &ChangeLog, machine: &Machine, told: u64) -> Option<Vec<String>> {
     match log.next(machine, told, usize::MAX) {
         Next::Behind => None,
@@ -108,7 +108,7 @@ fn told(log: &ChangeLog, machine: &Machine, told: u64) -> Option<Vec<String>> {
     }
 }
 
-/// What a machine is told that comes again having been told all up to `since`; nothing if by a snapshot.
+/// What a machine is told that resumes after `since`; `None` if it gets a snapshot.
 fn resumed(log: &ChangeLog, machine: &Machine, since: u64) -> Option<Vec<String>> {
     match log.start(Revision(since)) {
         Start::Resume(number) => told(log, machine, number),
@@ -139,7 +139,7 @@ fn a_cluster_is_told_of_what_it_begins_to_hold_and_that_what_it_held_is_gone() {
         ["fleet", "hello 1", "used 0"]
     );
     assert_eq!(snapshot(&log, &node("north")), ["fleet", "used 0"]);
-    // Another placement.
+    // The app moves to other clusters.
     let before = log.last();
     assert!(log.take(app("hello", 3, &["east", "north"])));
     assert_eq!(
@@ -151,7 +151,7 @@ fn a_cluster_is_told_of_what_it_begins_to_hold_and_that_what_it_held_is_gone() {
         ["hello 3"]
     );
     assert_eq!(snapshot(&log, &node("west")), ["fleet", "used 0"]);
-    // It is gone for those who held it, and never was for the others.
+    // Clusters that held it are told that it is gone; others never knew it.
     let before = log.last();
     assert!(log.take(no_app("hello", 4)));
     assert_eq!(
@@ -190,13 +190,13 @@ fn artifacts_and_reports_are_for_those_who_hold_or_held_an_app() {
     assert!(log.take(app("hello", 2, &["east"])));
     let digest = Digest::of(b"hello");
     assert_eq!(log.may_fetch(&digest, &name("east")), Fetch::Yes);
-    // It may have begun to fetch it while it was told to.
+    // It may have begun to fetch the artifact while it held the app.
     assert_eq!(log.may_fetch(&digest, &name("west")), Fetch::Gone);
     assert_eq!(log.may_fetch(&digest, &name("north")), Fetch::Foreign);
     let other = Digest::of(b"other");
     assert_eq!(log.may_fetch(&other, &name("east")), Fetch::Foreign);
     let hello: AppName = name("hello");
-    // Calls that it served before are still to be counted.
+    // Usage of calls that it served before must still be accepted.
     assert!(log.was_told(&hello, &name("west")) && log.was_told(&hello, &name("east")));
     assert!(!log.was_told(&hello, &name("north")));
     assert!(!log.was_told(&name("other"), &name("west")));
@@ -221,7 +221,7 @@ fn dns_servers_get_bindings_and_no_app() {
         ["hello 1", "used 1"]
     );
     assert_eq!(snapshot(&log, &dns), ["fleet", "bindings 1"]);
-    // Of what others serve a node is not even told how much it is used.
+    // A node is not told even the counts of apps that its cluster does not hold.
     assert_eq!(snapshot(&log, &node("east")), ["fleet", "used 0"]);
     assert!(log.anyway(&dns).is_none() && log.anyway(&west).is_some());
 }
@@ -241,11 +241,11 @@ fn changes_of_bindings_are_kept_whole_and_without_what_they_change_the_database_
     assert!(log.take(Change::Bindings(Arc::new(bindings(1, "west")))));
     assert!(log.take(changed(1, 2, "east")));
     let dns = machine(Role::Dns, "west");
-    // No node is woken for it.
+    // Nodes are not woken for it.
     assert_eq!((log.last_for(Role::Dns), log.last_for(Role::Node)), (2, 0));
     assert_eq!(snapshot(&log, &dns), ["fleet", "bindings 2"]);
     assert_eq!(resumed(&log, &dns, 1).expect("changes"), ["changed 2"]);
-    // Once more is no change; one of something else shows that a message is missing.
+    // A repeated message is no change; one with another base shows that a message is missing.
     assert!(!log.take(changed(1, 2, "east")));
     assert!(!log.is_doubtful());
     assert!(!log.take(changed(5, 6, "east")));
@@ -293,7 +293,7 @@ fn an_older_change_never_replaces_a_newer_one() {
     ] {
         assert!(!log.take(old));
     }
-    // A database that was read before says nothing against it either.
+    // Nor does an earlier reading of the database.
     log.load(loaded(4, vec![entry("hello", 2, &["east"])]), 0);
     log.load(loaded(4, vec![]), 0);
     assert_eq!(
@@ -309,7 +309,7 @@ fn a_revision_counts_as_complete_only_once_nothing_more_of_it_can_come() {
     log.load(loaded(6, vec![]), 0);
     assert!(log.take(app("one", 7, &["west"])));
     assert_eq!((log.revision(), log.sure()), (Revision(7), Revision(6)));
-    // A machine is told of the first half of revision 7, and comes again elsewhere.
+    // A machine is told the first half of revision 7, and connects to another controller.
     assert!(log.take(app("two", 7, &["west"])));
     let again = resumed(&log, &node("west"), log.sure().get()).expect("changes");
     assert_eq!(again, ["one 7", "two 7"]);
@@ -344,7 +344,7 @@ fn a_missed_message_is_found_in_the_database_and_told_to_everyone_again() {
         told(&log, &node("west"), start).expect("changes"),
         ["two 2"]
     );
-    // Another controller may have said that all up to 3 was told.
+    // Another controller may have sent `At` 3 to a machine already.
     assert_eq!(resumed(&log, &node("west"), 3).expect("changes"), ["two 2"]);
 }
 
@@ -375,7 +375,7 @@ fn what_the_database_does_not_know_any_more_is_gone() {
     let dns = machine(Role::Dns, "west");
     assert_eq!(told(&log, &dns, start).expect("changes"), ["bindings 3"]);
     assert_eq!(snapshot(&log, &dns), ["fleet"]);
-    // And read again it is no news.
+    // Reading it again changes nothing.
     assert!(!log.load(loaded(3, vec![]), 0));
 }
 
@@ -395,9 +395,9 @@ fn who_was_away_for_too_long_gets_a_snapshot_and_so_does_a_slow_reader() {
     let kept = resumed(&log, &west, 2).expect("changes");
     assert_eq!(kept, ["hello 3", "hello 4", "hello 5"]);
     assert_eq!(log.start(Revision::NONE), Start::Snapshot);
-    // From another controller, ahead of this one.
+    // The machine comes from another controller that is ahead of this one.
     assert!(resumed(&log, &west, 9).expect("changes").is_empty());
-    // A snapshot goes on from the present.
+    // After a snapshot, the feed continues from the present.
     assert_eq!(snapshot(&log, &west), ["fleet", "hello 5", "used 0"]);
     let last = log.last();
     assert!(log.take(app("hello", 6, &["west"])));
@@ -443,7 +443,7 @@ fn changes_are_looked_up_a_few_at_a_time() {
         panic!("nothing is gone");
     };
     assert_eq!((pieces.len(), number), (2, start + 2));
-    // Those for others do not count, but are passed.
+    // Changes for other machines do not count, but are skipped.
     let Next::Pieces(pieces, number) = log.next(&node("east"), start, 2) else {
         panic!("nothing is gone");
     };
@@ -477,13 +477,13 @@ fn machines_hear_whom_to_trust_and_nodes_what_was_said_of_their_devices() {
 fn who_was_told_in_between_what_was_read_at_once_gets_a_snapshot() {
     let mut log = log(WIDE);
     log.load(loaded(10, vec![]), 0);
-    // Another controller told of an app at 12, which was deleted at 14. This one reads the database at 15.
+    // Another controller sent an app at revision 12, which was deleted at 14. This one reads the database at 15.
     assert_eq!(log.start(Revision(12)), Start::Resume(log.last()));
     log.load(loaded(15, vec![]), 0);
     assert_eq!(log.floor(), Revision(15));
     assert_eq!(log.start(Revision(12)), Start::Snapshot);
     assert_eq!(log.start(Revision(15)), Start::Resume(log.last()));
-    // Nothing can have come and gone within a single revision.
+    // Nothing can come and go within a single revision.
     log.load(loaded(16, vec![entry("hello", 16, &["west"])]), 0);
     let west = resumed(&log, &node("west"), 15).expect("changes");
     assert_eq!(west, ["hello 16"]);
@@ -494,7 +494,7 @@ fn messages_of_before_the_database_was_read_are_no_news() {
     let mut log = log(WIDE);
     log.load(loaded(9, vec![entry("hello", 5, &["west"])]), 0);
     let last = log.last();
-    // Of an app that was deleted before this controller began; and what was said of it is not told to its cluster.
+    // The message is of an app deleted before this controller started; its cluster does not count as told of it.
     assert!(!log.take(app("ghost", 7, &["west"])));
     assert!(!log.take(no_app("hello", 9)));
     assert_eq!((log.last(), log.is_doubtful()), (last, false));

@@ -1,4 +1,4 @@
-//! The files of the console in memory, as they are sent: by path, with their tags, compressed where that helps.
+//! The files of the console in memory, ready to be sent: by path, with entity tags, compressed where that helps.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -8,15 +8,15 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use rust_embed::{Embed, EmbeddedFile};
 
-/// The page itself.
+/// The page of the console.
 const PAGE: &str = "index.html";
-/// Files whose names tell their contents: they never change.
+/// The folder of files whose names contain a hash of their content: they never change.
 const HASHED: &str = "assets/";
-/// Where the documentation is: pages of its own, each of which is a file.
+/// The path of the documentation, whose pages are files of their own.
 pub(super) const DOCS: &str = "/docs";
-/// Smaller ones fit in a packet as they are.
+/// Smaller files fit in a packet uncompressed.
 const WORTH_ZIPPING: usize = 1_000;
-/// Paths of the API and of those who watch the controller. What is not there is not there, also for a browser.
+/// Paths of the API and of monitoring. A missing file below them is an error, even for a browser.
 const NO_PAGES: [&str; 10] = [
     "/v1",
     "/api",
@@ -30,7 +30,7 @@ const NO_PAGES: [&str; 10] = [
     DOCS,
 ];
 
-/// A file as it is sent.
+/// A file, ready to be sent.
 #[derive(Debug)]
 pub(super) struct File {
     bytes: Bytes,
@@ -38,11 +38,11 @@ pub(super) struct File {
     digest: String,
     /// Its media type.
     pub(super) kind: &'static str,
-    /// Whether its name tells its contents.
+    /// Whether its name contains a hash of its content.
     pub(super) is_hashed: bool,
 }
 
-/// What was found for a request.
+/// The file found for a request.
 #[derive(Debug)]
 pub(super) struct Found<'a> {
     /// The file.
@@ -50,34 +50,34 @@ pub(super) struct Found<'a> {
     zipped: bool,
 }
 
-/// What of a request decides what it gets.
+/// The parts of a request that determine the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
     /// The method.
     pub(super) method: &'a str,
-    /// The path, as it was sent.
+    /// The path, as sent.
     pub(super) path: &'a str,
-    /// Whether a page is wanted, as browsers want that follow a link.
+    /// Whether a page is accepted, as by browsers that follow a link.
     pub(super) wants_page: bool,
-    /// Whether the client can unzip.
+    /// Whether the client accepts gzip.
     pub(super) takes_gzip: bool,
 }
 
-/// The files by their paths, without the slash at the beginning.
+/// The files by path, without the leading slash.
 #[derive(Debug, Default)]
 pub(super) struct Site {
     files: BTreeMap<String, File>,
 }
 
 impl Asked<'_> {
-    /// Whether it changes nothing.
+    /// Whether the request only reads.
     pub(super) fn only_reads(&self) -> bool {
         matches!(self.method, "GET" | "HEAD")
     }
 }
 
 impl Site {
-    /// What was embedded. Without a page there is nothing: other files make no sense then.
+    /// The embedded files. Without the console's page there are none: other files make no sense then.
     pub(super) fn of<E: Embed>() -> Self {
         if E::get(PAGE).is_none() {
             return Self::default();
@@ -92,7 +92,7 @@ impl Site {
         }
     }
 
-    /// The file for a request: the one of its path, else the page for browsers, whose paths the page itself understands.
+    /// The file for a request: the one at its path, else, for browsers, the console's page, which interprets the path itself.
     pub(super) fn find(&self, asked: Asked<'_>) -> Option<Found<'_>> {
         if !asked.only_reads() {
             return None;
@@ -109,7 +109,8 @@ impl Site {
         })
     }
 
-    /// The first page of the console or of a folder of the documentation; or a page of it, named without its ending as problems name it.
+    /// The first page of the console or of a folder of the documentation; or a page of the documentation named without `.html`, as in the `type` of
+    /// problems.
     fn first_of(&self, path: &str) -> Option<&File> {
         let own = path.trim_matches('/');
         if own.is_empty() {
@@ -125,7 +126,7 @@ fn is_reserved(path: &str) -> bool {
     NO_PAGES.iter().any(|prefix| is_below(prefix, path))
 }
 
-/// Whether a path is this one or one below it.
+/// Whether a path is `prefix` or below it.
 fn is_below(prefix: &str, path: &str) -> bool {
     path.strip_prefix(prefix)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -152,14 +153,14 @@ impl File {
     }
 }
 
-/// Zipped once, as well as it can be: it is sent many times.
+/// Compressed once at the best level, since it is sent many times.
 fn zip(bytes: &[u8]) -> Option<Bytes> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(bytes).ok()?;
     encoder.finish().ok().map(Bytes::from)
 }
 
-/// The media type by the end of a name, and whether it is text that can be made smaller.
+/// The media type by the extension, and whether it is compressible text.
 fn kind(name: &str) -> (&'static str, bool) {
     match name.rsplit_once('.').map_or("", |(_, end)| end) {
         "html" => ("text/html; charset=utf-8", true),
@@ -180,7 +181,7 @@ fn kind(name: &str) -> (&'static str, bool) {
 }
 
 impl Found<'_> {
-    /// What it is sent as.
+    /// The bytes to send.
     pub(super) fn bytes(&self) -> Bytes {
         match (&self.file.zipped, self.zipped) {
             (Some(zipped), true) => zipped.clone(),
@@ -188,12 +189,12 @@ impl Found<'_> {
         }
     }
 
-    /// How it is sent.
+    /// The content encoding.
     pub(super) const fn encoding(&self) -> &'static str {
         if self.zipped { "gzip" } else { "identity" }
     }
 
-    /// The tag of what is sent: another one if it is compressed (RFC 9110, section 8.8.3.3).
+    /// The entity tag: a different one if it is compressed (RFC 9110, section 8.8.3.3).
     pub(super) fn tag(&self) -> String {
         let end = if self.zipped { "-gzip" } else { "" };
         format!("\"{}{end}\"", self.file.digest)

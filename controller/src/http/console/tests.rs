@@ -7,12 +7,12 @@ use fdn_core::{ErrorCode, Problem};
 
 use super::*;
 
-/// A console of two files, and three pages of the documentation.
+/// A console of two files, with three pages of documentation.
 #[derive(Embed)]
 #[folder = "src/http/console/fixture"]
 struct Fixture;
 
-/// Nothing was built.
+/// A console that was not built.
 #[derive(Embed)]
 #[folder = "src/http/console/nothing"]
 #[allow_missing = true]

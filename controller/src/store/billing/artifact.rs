@@ -1,4 +1,4 @@
-//! From when to when artifacts were kept. Each version counts, also where two are the same bytes.
+//! The periods for which artifacts were stored. Each version counts by itself, even if two have the same bytes.
 
 use fdn_core::{FunctionName, TenantId, Timestamp, VersionNumber};
 use sqlx::AnyConnection;
@@ -6,7 +6,7 @@ use sqlx::AnyConnection;
 use super::StoreError;
 use crate::store::row::{number, parsed, stored};
 
-/// Notes that a version's artifact is kept from now on. The version is in its table already.
+/// Records that a version's artifacts are stored, from the version's creation on. The version's row must exist.
 ///
 /// # Errors
 /// When the database fails.
@@ -29,7 +29,7 @@ pub async fn artifact_note(
     Ok(())
 }
 
-/// Notes that artifacts of a tenant's function whose versions are gone are kept no more.
+/// Ends the storage period of artifacts of a tenant's function whose versions have been deleted.
 ///
 /// # Errors
 /// When the database fails.
@@ -52,20 +52,20 @@ pub async fn artifact_end(
     Ok(())
 }
 
-/// Bytes kept for some time.
+/// An artifact stored for some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The function.
     pub function: FunctionName,
-    /// Bytes.
+    /// Its size in bytes, all forms together.
     pub size: u64,
-    /// From when on, within the span asked for.
+    /// The start of the period, within the requested span.
     pub from: Timestamp,
-    /// Until when.
+    /// The end of the period, exclusive, within the requested span.
     pub to: Timestamp,
 }
 
-/// What a tenant kept between two moments.
+/// What a tenant stored between two times, by function and version.
 ///
 /// # Errors
 /// When the database fails.

@@ -1,4 +1,4 @@
-//! Budgets of tenants and the alerts they gave.
+//! Budgets of tenants, and the alerts they raised.
 
 use fdn_core::billing::{Budget, BudgetAlert, BudgetName, Money};
 use fdn_core::{TenantId, Timestamp};
@@ -7,7 +7,7 @@ use sqlx::{AnyConnection, Row};
 use super::{StoreError, month};
 use crate::store::row::{json, number, parsed, stored, to_json};
 
-/// Writes a budget, new or not.
+/// Inserts or updates a budget.
 ///
 /// # Errors
 /// When the database fails.
@@ -48,7 +48,7 @@ pub async fn budget_list(
     rows.iter().map(|row| json(row, "budget")).collect()
 }
 
-/// Removes a budget; whether there was one. Its alerts stay.
+/// Removes a budget; returns whether there was one. Its alerts stay.
 ///
 /// # Errors
 /// When the database fails.
@@ -65,7 +65,7 @@ pub async fn budget_delete(
     Ok(done.rows_affected() == 1)
 }
 
-/// Tenants that have a budget.
+/// The tenants that have a budget.
 ///
 /// # Errors
 /// When the database fails.
@@ -76,7 +76,7 @@ pub async fn budget_tenants(connection: &mut AnyConnection) -> Result<Vec<Tenant
     rows.iter().map(|row| parsed(row, "tenant")).collect()
 }
 
-/// Notes an alert, unless this threshold has given one in this month; whether it is new.
+/// Inserts an alert unless the threshold has raised one this month; returns whether it is new.
 ///
 /// # Errors
 /// When the database fails.
@@ -102,7 +102,7 @@ pub async fn alert_insert(
     Ok(new.rows_affected() == 1)
 }
 
-/// Alerts of a tenant before a moment, the newest first.
+/// Alerts of a tenant, newest first: at most `limit`, after skipping the first `from`.
 ///
 /// # Errors
 /// When the database fails.

@@ -1,5 +1,5 @@
-//! Which month is open. Storing usage shares the lock of the clock's row until it has ended, and closing a month takes it: so nothing is booked into a
-//! month after it was closed.
+//! The month that is open for booking. Storing usage holds a shared lock on the clock's row until its transaction ends, and closing a month takes it
+//! exclusively: so nothing is booked into a month after it was closed.
 
 use fdn_core::Timestamp;
 use fdn_core::billing::Month;
@@ -8,8 +8,8 @@ use sqlx::{AnyConnection, Row};
 use super::StoreError;
 use crate::store::dialect::lock_shared;
 
-/// The first month that is open, held open until the transaction of `connection` ends. `None` before the billing loop ran for the first time: all months are
-/// open then.
+/// The first open month, held open until the transaction of `connection` ends. `None` before the first run of the billing loop, when all months
+/// are open.
 ///
 /// # Errors
 /// When the database fails.
@@ -21,7 +21,7 @@ pub async fn clock_hold(connection: &mut AnyConnection) -> Result<Option<Month>,
     read(connection, text).await
 }
 
-/// The first month that is open, as it is now.
+/// The first open month at present.
 ///
 /// # Errors
 /// When the database fails.
@@ -31,7 +31,7 @@ pub async fn clock_get(connection: &mut AnyConnection) -> Result<Option<Month>, 
 }
 
 async fn read(connection: &mut AnyConnection, text: String) -> Result<Option<Month>, StoreError> {
-    // The text is one of the two above.
+    // The text is one of the two constants above.
     let row = sqlx::query(sqlx::AssertSqlSafe(text))
         .fetch_one(connection)
         .await?;
@@ -39,7 +39,7 @@ async fn read(connection: &mut AnyConnection, text: String) -> Result<Option<Mon
     Ok(u32::try_from(index).ok().and_then(Month::from_index))
 }
 
-/// Sets the clock for the first time.
+/// Sets the clock for the first time; does nothing if it was set.
 ///
 /// # Errors
 /// When the database fails.
@@ -51,7 +51,7 @@ pub async fn clock_begin(connection: &mut AnyConnection, month: Month) -> Result
     Ok(())
 }
 
-/// Closes the first open month, if it still is `month`. Waits until what is being stored is stored; whether it was so.
+/// Closes the first open month if it still is `month`, after waiting for usage that is being stored; returns whether it closed it.
 ///
 /// # Errors
 /// When the database fails.
@@ -78,7 +78,7 @@ pub async fn clock_to_issue(connection: &mut AnyConnection) -> Result<Option<Mon
     row.map(|row| super::month(&row, "issue_month")).transpose()
 }
 
-/// Notes that all statements of a month are issued.
+/// Records that all statements of a month are issued.
 ///
 /// # Errors
 /// When the database fails.
@@ -90,7 +90,7 @@ pub async fn clock_issued(connection: &mut AnyConnection, month: Month) -> Resul
     Ok(())
 }
 
-/// When the oldest usage that is known was, if any is.
+/// The time of the oldest known usage or stored artifact; `None` without any.
 ///
 /// # Errors
 /// When the database fails.

@@ -1,4 +1,4 @@
-//! The billing centre's rows: sums of usage, artifacts kept, price lists, statements, budgets.
+//! The billing rows: sums of usage, stored artifacts, price lists, statements, budgets.
 
 pub mod artifact;
 pub mod budget;
@@ -13,7 +13,7 @@ use fdn_core::billing::Month;
 use super::StoreError;
 use super::row::number;
 
-/// A column with a month.
+/// Reads a column that holds a month.
 fn month(row: &sqlx::any::AnyRow, column: &str) -> Result<Month, StoreError> {
     u32::try_from(number(row, column)?)
         .ok()

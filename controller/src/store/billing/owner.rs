@@ -1,4 +1,4 @@
-//! To whom and where usage is booked: who owned an app at a time, and where a node is.
+//! To which tenant and place usage is booked: who owned an app at a time, and where a node is.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use sqlx::{AnyConnection, AssertSqlSafe, Row};
 use super::StoreError;
 use crate::store::row::{number, parsed, stored};
 
-/// Who pays for the usage of an app that nobody is known to have owned: no tenant.
+/// The tenant for usage of an app without a known owner: none.
 pub const NOBODY: TenantId = TenantId::from_uuid(uuid::Uuid::nil());
 
-/// The name of the cluster and region of a node that is not known any more.
+/// The name of the cluster and region of an unknown node.
 const UNKNOWN: &str = "unknown";
 
-/// Notes the owner of an app as it stands in its row, if that is another one than before.
+/// Records the owner of an app, as its row has it, if it differs from the last recorded one.
 ///
 /// # Errors
 /// When the database fails.
@@ -31,12 +31,12 @@ pub async fn owner_note(connection: &mut AnyConnection, app: &AppName) -> Result
     Ok(())
 }
 
-/// Owners of apps by time.
+/// The owners of apps over time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owners(BTreeMap<AppName, BTreeMap<Timestamp, TenantId>>);
 
 impl Owners {
-    /// Since when the present owner of an app owns it.
+    /// Since when the present owner has owned an app; the time 0 if it is unknown.
     #[must_use]
     pub fn since(&self, app: &AppName) -> Timestamp {
         let owners = self.0.get(app);
@@ -44,7 +44,7 @@ impl Owners {
         last.map_or(Timestamp(0), |(since, _)| *since)
     }
 
-    /// Who owned an app. Before its first owner is that one: a node's clock may be behind.
+    /// The tenant that owned an app at `at`. Times before the first owner count as the first owner's, since a node's clock may be slow.
     #[must_use]
     pub fn at(&self, app: &AppName, at: Timestamp) -> TenantId {
         let owners = self.0.get(app);
@@ -56,7 +56,7 @@ impl Owners {
     }
 }
 
-/// Owners of these apps.
+/// The owners of these apps.
 ///
 /// # Errors
 /// When the database fails.
@@ -71,7 +71,7 @@ pub async fn owner_list(
             "SELECT app, since, tenant FROM app_owners WHERE app IN ({})",
             super::super::usage::places(apps.len())
         );
-        // The text is made of numbers alone; values are bound.
+        // The text contains only placeholders; values are bound.
         let query = apps
             .iter()
             .fold(sqlx::query(AssertSqlSafe(text)), |query, app| {
@@ -86,7 +86,7 @@ pub async fn owner_list(
     Ok(owners)
 }
 
-/// Where a node is, or was when it was let in.
+/// The cluster and region of a node, or those it was enrolled in; `unknown` if it has neither.
 ///
 /// # Errors
 /// When the database fails.
@@ -111,7 +111,7 @@ pub async fn node_place(
     }
 }
 
-/// Tenants that used or kept something in a month, or have late usage on its statement.
+/// Tenants that used or stored something in a month, or have late usage on its statement.
 ///
 /// # Errors
 /// When the database fails.

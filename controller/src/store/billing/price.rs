@@ -1,4 +1,4 @@
-//! Price lists. What a list says never changes; only the end of one that had none is set when another takes its place.
+//! Price lists. The content of a list never changes; only the end of a list that had none is set when another one replaces it.
 
 use fdn_core::Timestamp;
 use fdn_core::billing::{Currency, Day, PriceList, PriceListName, Prices};
@@ -28,7 +28,7 @@ pub async fn price_list_all(
     Ok(Prices::new(lists, currency)?)
 }
 
-/// The list that is in force at a moment; nothing without one, or where the lists do not go together, which is for who bills to tell.
+/// The list in force at `at`; `None` if there is none, or if the lists are inconsistent, which the billing loop reports.
 ///
 /// # Errors
 /// When the database fails.
@@ -51,7 +51,7 @@ pub async fn price_list_at(
 /// Adds a list.
 ///
 /// # Errors
-/// When the database fails, or there is one of this name or beginning on this day.
+/// When the database fails, or a list of this name or with this first day exists.
 pub async fn price_list_insert(
     connection: &mut AnyConnection,
     list: &PriceList,
@@ -72,7 +72,7 @@ pub async fn price_list_insert(
     Ok(())
 }
 
-/// Ends a list on a day.
+/// Sets the day on which a list ends, or none.
 ///
 /// # Errors
 /// When the database fails.
@@ -104,7 +104,7 @@ pub async fn price_list_delete(
     Ok(())
 }
 
-/// Lets the list that was ended on `day` because another one began then be valid again without an end.
+/// Clears the end of the list that was ended on `day` because another one began then.
 ///
 /// # Errors
 /// When the database fails.

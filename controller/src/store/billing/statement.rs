@@ -1,4 +1,4 @@
-//! Statements that were issued. They are only ever added.
+//! Issued statements. Rows are only ever added.
 
 use fdn_core::billing::{Line, Money, Month, Statement, StatementState, StatementSummary};
 use fdn_core::{TenantId, Timestamp};
@@ -9,7 +9,7 @@ use super::{StoreError, month};
 use crate::store::row::{json, number, parsed, stored, to_json};
 use crate::store::usage::{ROWS, rows_text};
 
-/// Issues a statement, unless it was issued before; whether it was not.
+/// Issues a statement unless it was issued before; returns whether it is new.
 ///
 /// # Errors
 /// When the database fails.
@@ -43,7 +43,7 @@ pub async fn statement_insert(
             "INSERT INTO statement_lines (tenant, month, line, entry) VALUES {}",
             rows_text(lines.len(), 4)
         );
-        // The text is made of numbers alone; values are bound.
+        // The text contains only placeholders; values are bound.
         let mut query = sqlx::query(AssertSqlSafe(text));
         for line in lines {
             let entry = to_json(line, "statement_lines.entry")?;
@@ -63,7 +63,7 @@ fn total(row: &AnyRow) -> Result<Money, StoreError> {
     Ok(Money::new(row.try_get("micros")?, parsed(row, "currency")?))
 }
 
-/// An issued statement with at most `limit` lines from the line `from` on.
+/// An issued statement with at most `limit` lines, from line `from` on.
 ///
 /// # Errors
 /// When the database fails.
@@ -106,7 +106,7 @@ pub async fn statement_get(
     }))
 }
 
-/// Issued statements of months before `before`, the newest first.
+/// Issued statements of months before `before`, newest first, at most `limit`.
 ///
 /// # Errors
 /// When the database fails.
@@ -137,7 +137,7 @@ pub async fn statement_list(
         .collect()
 }
 
-/// Tenants with a share in a month whose statement is not issued.
+/// Tenants with usage or storage in a month whose statement is not issued.
 ///
 /// # Errors
 /// When the database fails.

@@ -1,4 +1,4 @@
-//! Sums of usage by hour and by day, changed in the transaction that takes the batch they are of.
+//! Sums of usage by hour and by day, changed in the same transaction that stores the batch.
 
 use fdn_core::billing::{BillingError, Deltas, Meter, Month, Place, Quantities, Slot, Used};
 use fdn_core::{TenantId, Timestamp};
@@ -8,9 +8,9 @@ use sqlx::{AnyConnection, AssertSqlSafe, Row};
 use super::StoreError;
 use crate::store::row::stored;
 
-/// Rows of one statement: SQLite looks each value up by its name among all of a statement's, so twice the rows cost four times as much.
+/// Rows per statement: SQLite looks up each value by its name among all values of the statement, so twice the rows cost four times as much.
 const ROWS: usize = 25;
-/// Columns with sums, and their meters.
+/// The columns with sums, and their meters.
 const METERS: [(&str, Meter); 5] = [
     ("invocations", Meter::Invocations),
     ("memory", Meter::GibSeconds),
@@ -18,10 +18,10 @@ const METERS: [(&str, Meter); 5] = [
     ("gpu", Meter::GpuGibSeconds),
     ("egress", Meter::EgressGib),
 ];
-/// Columns of a row.
+/// Columns of a row, keys and sums.
 const COLUMNS: usize = 13;
 
-/// Changes the sums of hours and of days.
+/// Adds `deltas` to the sums of hours and of days.
 ///
 /// # Errors
 /// When the database fails, or a sum does not fit.
@@ -30,7 +30,7 @@ pub async fn sums_apply(connection: &mut AnyConnection, deltas: &Deltas) -> Resu
     apply(connection, "usage_days", &deltas.by_day()?).await
 }
 
-/// Rows are changed in the order of their keys, so that two transactions cannot wait for each other.
+/// Rows are changed in the order of their keys, so that two transactions cannot deadlock.
 async fn apply(
     connection: &mut AnyConnection,
     table: &'static str,
@@ -38,7 +38,7 @@ async fn apply(
 ) -> Result<(), StoreError> {
     let all: Vec<(&Slot, &Quantities)> = deltas.iter().collect();
     for rows in all.chunks(ROWS) {
-        // The text is made of our own names and of numbers; values are bound.
+        // The text contains only constants and placeholders; values are bound.
         let mut query = sqlx::query(AssertSqlSafe(apply_text(table, rows.len())));
         for (slot, quantities) in rows {
             let account = &slot.account;
@@ -73,42 +73,42 @@ fn apply_text(table: &str, rows: usize) -> String {
     )
 }
 
-/// What there is a sum for.
+/// How sums are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// App, function, region and cluster together.
+    /// By app, function, region and cluster.
     Place,
-    /// One column.
+    /// By one column.
     Column(&'static str),
-    /// Nothing: one sum of all.
+    /// Not grouped: one sum of everything.
     All,
 }
 
-/// Which usage.
+/// Which usage is summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Whose.
+    /// The tenant.
     pub tenant: TenantId,
-    /// The first month on whose statement it may stand.
+    /// The first month, of the statements that the usage is on.
     pub first: Month,
-    /// The last one.
+    /// The last month, of the statements that the usage is on.
     pub last: Month,
-    /// Used from this moment on, the first of a day.
+    /// The start of the time of use, the beginning of a day.
     pub from: Timestamp,
-    /// Used before this moment, the first of a day.
+    /// The end of the time of use, exclusive, the beginning of a day.
     pub to: Timestamp,
 }
 
-/// A sum and what it is for.
+/// A sum and its group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sum {
-    /// The place, if asked for by place.
+    /// The quantities; with the place, if grouped by place.
     pub used: Used,
-    /// The column's text, if asked for by a column.
+    /// The column's value as text, if grouped by a column.
     pub name: String,
 }
 
-/// Sums of usage.
+/// The sums of usage within `span`, grouped by `by`.
 ///
 /// # Errors
 /// When the database fails.
@@ -117,7 +117,7 @@ pub async fn sums_list(
     span: Span,
     by: By,
 ) -> Result<Vec<Sum>, StoreError> {
-    // The text is made of our own names; values are bound.
+    // The text contains only constants; values are bound.
     let rows = sqlx::query(AssertSqlSafe(sums_text(by)))
         .bind(span.tenant.to_string())
         .bind(i64::from(span.first.index()))
@@ -129,7 +129,7 @@ pub async fn sums_list(
     rows.iter().map(|row| sum(row, by)).collect()
 }
 
-/// A sum of many sums may pass 64 bits, so upper and lower halves are added apart.
+/// The sum of many sums may exceed 64 bits, so upper and lower halves are added separately.
 fn halves(name: &str, expression: &str) -> String {
     format!(
         "CAST(COALESCE(SUM({expression} / 4294967296), 0) AS BIGINT) AS {name}_high, \
@@ -190,7 +190,7 @@ fn sum(row: &AnyRow, by: By) -> Result<Sum, StoreError> {
     })
 }
 
-/// Months of use before `period` of which usage stands on the statement of `period`, because it came late.
+/// The months of use, before `period`, of late usage that is on the statement of `period`.
 ///
 /// # Errors
 /// When the database fails.
@@ -215,8 +215,8 @@ pub async fn late_months(
     Ok(months)
 }
 
-/// Everything that was ever used: the sum of all records that are kept, of the sums of hours, and of those of days. The last two are the same while no hour was removed; the first is
-/// what nodes of the revision before sums have handed over as records, while none is so old that it was removed.
+/// All usage ever: the sums of all stored records, of the hourly sums, and of the daily sums. The last two agree as long as no hour was deleted;
+/// the first is the part that nodes of the release before sums sent as records, as long as none was deleted.
 ///
 /// # Errors
 /// When the database fails.
@@ -228,7 +228,7 @@ pub async fn sums_check(connection: &mut AnyConnection) -> Result<[Quantities; 3
         halves("gpu", "(gpu_memory_mib * duration_us)"),
         halves("egress", "egress_bytes"),
     ];
-    // One call each: the halves of a 1 are all in the lower one.
+    // Each record is one call: the halves of a 1 are all in the lower one.
     let all = METERS.map(|(name, _)| halves(name, name)).join(", ");
     let mut found = Vec::with_capacity(3);
     for text in [
@@ -239,7 +239,7 @@ pub async fn sums_check(connection: &mut AnyConnection) -> Result<[Quantities; 3
         format!("SELECT {all} FROM usage_hours"),
         format!("SELECT {all} FROM usage_days"),
     ] {
-        // The text is made of our own names.
+        // The text contains only constants.
         let row = sqlx::query(AssertSqlSafe(text))
             .fetch_one(&mut *connection)
             .await?;

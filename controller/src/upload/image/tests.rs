@@ -30,7 +30,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 
 const LAYER: &[u8] = b"what a layer holds";
 
-/// A configuration of an image of one layer.
+/// The configuration of an image with one layer.
 fn config(architecture: &str) -> Value {
     let diff_ids = [Digest::of(LAYER).to_string()];
     json!({ "architecture": architecture, "os": "linux", "rootfs": { "type": "layers", "diff_ids": diff_ids } })
@@ -40,7 +40,7 @@ fn bytes(value: &Value) -> Vec<u8> {
     value.to_string().into_bytes()
 }
 
-/// What `docker save` writes.
+/// An archive in the format of `docker save`.
 fn saved(config: &[u8], layer: &[u8]) -> Vec<u8> {
     let manifest = json!([{ "Config": "c.json", "RepoTags": [], "Layers": ["l/layer.tar"] }]);
     archive(&[
@@ -50,7 +50,7 @@ fn saved(config: &[u8], layer: &[u8]) -> Vec<u8> {
     ])
 }
 
-/// An OCI layout with an image for each of these processors, each of one compressed layer.
+/// An OCI layout with an image for each of these processors, each with one compressed layer.
 fn layout(architectures: &[&str]) -> Vec<(String, Vec<u8>)> {
     let mut entries = vec![("./oci-layout".to_owned(), b"{}".to_vec())];
     let mut blob = |bytes: Vec<u8>| {
@@ -230,7 +230,7 @@ fn anything_else_is_refused_with_its_code() {
         (holds("etc/manifest.json"), ErrorCode::ImageInvalid),
         (holds("manifest.json"), ErrorCode::ImageInvalid),
         (docker[..1536].to_vec(), ErrorCode::ImageInvalid),
-        // It unfolds to far more than its size.
+        // It decompresses to far more than its size.
         (gzip(&vec![0; 8 << 20]), ErrorCode::ImageInvalid),
     ] {
         let error = judged(&bytes).expect_err("refused");

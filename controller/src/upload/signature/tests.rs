@@ -1,4 +1,4 @@
-//! Keys and signatures here were made with OpenSSL, which shares nothing with what checks them.
+//! The keys and signatures were made with OpenSSL, which shares no code with what verifies them.
 
 use std::io::Write;
 
@@ -20,7 +20,7 @@ MCowBQYDK2VwAyEAxyXfv7H0RrZnkcCrGxHFA2X1IfOeVWntgZV+sVQQ6zI=
 ";
 const ED_SIGNATURE: &str =
     "5uGtVESEH4lriPxEzMXi3IwoUQ201QA14Z7nU7S6lo737GROp4OSvc2knLhPDJZwDYxlTuf/YpehaWKluF+HAA==";
-/// Over [`payload`] by the first key.
+/// The signature of [`payload`] by the first key.
 const PAYLOAD_SIGNATURE: &str = "MEQCIDxdUV/lZdUOFMdTbM82TJM5rrP/CEquye91/zMSfLFPAiBPu/JPYPXZbo8iEk8XSdpohw5+Hb7+vF1mDcH6AR4tRw==";
 
 fn payload() -> Vec<u8> {
@@ -58,7 +58,7 @@ fn signature(text: &str) -> Signature {
     }
 }
 
-/// Checks a signature over the file with these bytes.
+/// Verifies a signature of a file with these bytes.
 fn over(bytes: &[u8], text: &str, keys: &[SigningKeyInfo]) -> Result<Signer, SignatureError> {
     let mut file = tempfile::NamedTempFile::new().expect("file");
     file.write_all(bytes).expect("written");
@@ -153,7 +153,7 @@ fn an_image_is_signed_by_its_payload() {
         assert_eq!(error.code(), ErrorCode::SignatureInvalid);
         assert!(error.to_string().contains(text), "{error}");
     }
-    // What was signed must be what is read: one blank more is another payload.
+    // Exactly the received bytes must be signed: one more blank makes another payload.
     let mut padded = payload();
     padded.push(b' ');
     assert!(matches!(

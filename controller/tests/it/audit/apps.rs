@@ -1,4 +1,4 @@
-//! The walk over what is written of apps.
+//! The part of the walk that writes about apps.
 
 use fdn_testkit::components;
 use fdn_testkit::dns::DnsServer;
@@ -53,7 +53,7 @@ pub(super) async fn apps(walk: &mut Walk<'_>, dns: &DnsServer) {
     .await;
 }
 
-/// Jobs wait, since there is no cluster: one is cancelled, none is a dead letter.
+/// A job waits, since there is no cluster: it is cancelled, made a dead letter, and redriven, first by itself and then with all others.
 async fn jobs(walk: &mut Walk<'_>) {
     let submit = walk
         .rig
@@ -64,7 +64,7 @@ async fn jobs(walk: &mut Walk<'_>) {
     let cancel = "DELETE /v1/jobs/{job}";
     walk.admin(cancel, &path, json!({}), "job.cancel").await;
     let (state, id) = (walk.rig.controller.state(), receipt.id);
-    // As if it had failed, which needs a node to call.
+    // As if it had failed, since a real failure needs a node.
     let mut write = state.store.begin().await.expect("a transaction");
     let row = fdn_controller::store::job::job_get(&mut write, id).await;
     let row = row.expect("read").expect("there");
@@ -93,7 +93,7 @@ async fn jobs(walk: &mut Walk<'_>) {
     walk.admin(remove, path, json!({}), "schedule.remove").await;
 }
 
-/// Names and objectives of an app, and its variables.
+/// Domains and objectives of an app, and its environment variables.
 async fn domains(walk: &mut Walk<'_>, dns: &DnsServer) {
     let variables = json!({ "set": { "LEVEL": "debug" } });
     walk.admin(
@@ -145,7 +145,7 @@ async fn domains(walk: &mut Walk<'_>, dns: &DnsServer) {
     .await;
 }
 
-/// Text records below an app's name.
+/// TXT records below an app's name.
 async fn records(walk: &mut Walk<'_>) {
     let (one, path) = (
         "/v1/dns/txt/{name}",
@@ -161,7 +161,7 @@ async fn records(walk: &mut Walk<'_>) {
         .await;
 }
 
-/// Who may call an app, which versions answer, and workflows that run it.
+/// Policies, traffic splits, and workflows that run the app.
 async fn traffic(walk: &mut Walk<'_>) {
     let policy = json!({ "concurrency": 5 });
     let path = "/v1/apps/hello/policy";
@@ -219,7 +219,7 @@ async fn traffic(walk: &mut Walk<'_>) {
     .await;
 }
 
-/// Labels, signing keys and the catalogue; and what ends tenants and users.
+/// Labels, signing keys and the catalogue; then deletions of tenants and users.
 pub(super) async fn repository(walk: &mut Walk<'_>) {
     let deploy = "POST /v1/catalogue/{name}/deploy";
     walk.admin(

@@ -1,25 +1,25 @@
-//! What the entry of each write must hold of the state before and after it.
+//! The states before and after that the audit entry of each write must contain.
 
 use std::collections::BTreeMap;
 
 use fdn_core::account::AuditRecord;
 
-/// What an entry holds.
+/// The states in an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holds {
-    /// What was made.
+    /// Only the state after.
     Made,
-    /// What there was.
+    /// Only the state before.
     Gone,
     /// Both, and they differ.
     Changed,
-    /// Neither: what was changed is a secret, and stands nowhere.
+    /// Neither: the change is of a secret, which is never logged.
     Secret,
 }
 
 use Holds::{Changed, Gone, Made, Secret};
 
-/// For each time that the walk writes.
+/// By operation, one for each time that the walk performs it.
 const TABLE: [(&str, &[Holds]); 65] = [
     ("POST /v1/apps/{app}/versions", &[Made, Changed]),
     ("PUT /v1/apps/{app}/secrets/{secret}", &[Made]),
@@ -91,17 +91,17 @@ const TABLE: [(&str, &[Holds]); 65] = [
     ("DELETE /v1/billing/budgets/{name}", &[Gone]),
 ];
 
-/// Counts the writes of a walk and looks at the entry of each.
+/// Counts the writes of a walk and checks the entry of each.
 #[derive(Default)]
 pub(super) struct States(BTreeMap<String, usize>);
 
 impl States {
-    /// The operations that were looked at.
+    /// The operations that were checked.
     pub(super) fn operations(&self) -> impl Iterator<Item = &String> {
         self.0.keys()
     }
 
-    /// Looks whether an entry holds what it must.
+    /// Checks the states of an entry.
     pub(super) fn look(&mut self, operation: &str, entry: &AuditRecord) {
         let time = self.0.entry(operation.to_owned()).or_default();
         let (_, times) = TABLE

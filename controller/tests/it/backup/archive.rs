@@ -1,4 +1,4 @@
-//! Archives taken apart, changed and put together again.
+//! Takes archives apart, changes them and puts them together again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::rig::Backend;
 
-/// Parts by name, in order.
+/// Parts of an archive by name, in order.
 pub(super) type Parts = Vec<(String, Vec<u8>)>;
 
 /// The parts of an archive, in order.
@@ -35,7 +35,7 @@ pub(super) fn unpacked(path: &Path) -> Parts {
         .collect()
 }
 
-/// What gzip makes of these bytes; nothing if they are damaged.
+/// The unpacked bytes; `None` if they are damaged.
 pub(super) fn unzipped(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut whole = Vec::new();
     GzDecoder::new(bytes).read_to_end(&mut whole).ok()?;
@@ -57,7 +57,7 @@ pub(super) fn packed(path: &Path, parts: &[(String, Vec<u8>)]) {
     packed.finish().expect("compressed");
 }
 
-/// The same archive with another manifest, whose sum is right.
+/// The same archive with another manifest and a correct checksum of it.
 pub(super) fn with_manifest(parts: &[(String, Vec<u8>)], manifest: &Value) -> Parts {
     let mut parts = parts.to_vec();
     parts[0].1 = serde_json::to_vec(manifest).expect("JSON");
@@ -65,7 +65,7 @@ pub(super) fn with_manifest(parts: &[(String, Vec<u8>)], manifest: &Value) -> Pa
     parts
 }
 
-/// The rows of each table of an archive, in no order.
+/// The rows of each table of an archive, as sets.
 pub(super) fn rows(path: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let parts = unpacked(path).into_iter();
     parts
@@ -77,7 +77,7 @@ pub(super) fn rows(path: &Path) -> BTreeMap<String, BTreeSet<String>> {
         .collect()
 }
 
-/// The archive without the rows that others refer to; its sums are right.
+/// The archive without the tenants, which other rows refer to; its checksums are correct.
 pub(super) fn without_tenants(parts: &[(String, Vec<u8>)], manifest: &Value) -> Parts {
     let mut manifest = manifest.clone();
     for table in manifest["tables"].as_array_mut().expect("tables") {
@@ -96,7 +96,7 @@ pub(super) fn without_tenants(parts: &[(String, Vec<u8>)], manifest: &Value) -> 
     parts
 }
 
-/// An archive of an earlier schema with a user in it, as the release of then would have made it.
+/// An archive of an earlier schema with one user, as a release of that time would have written it.
 pub(super) async fn older(backend: Backend, folder: &Path, schema: i64) -> PathBuf {
     let store = Store::connect(&backend.database(folder).await)
         .await
@@ -119,7 +119,7 @@ pub(super) async fn older(backend: Backend, folder: &Path, schema: i64) -> PathB
         let Some(stream) = row_stream(&mut connection, &table) else {
             continue;
         };
-        // Which of them are taken is asked of tables that were not there yet; there are none.
+        // The filter on artifacts refers to tables that did not exist yet; there are no artifacts.
         let rows: Vec<Vec<Value>> = match table.name == "artifacts" {
             true => Vec::new(),
             false => stream.try_collect().await.expect("read"),

@@ -1,4 +1,4 @@
-//! A restore that is killed on its way: the next one of the same archive goes through, another one says what to do.
+//! A killed restore: a second one of the same archive succeeds, one of another archive fails and says what to do.
 
 use std::process::{Command, Stdio};
 
@@ -11,7 +11,7 @@ use crate::broker::TestBroker;
 use crate::machines::until;
 use crate::rig::{Backend, Rig};
 
-/// The number of the lock that stops a restore after it has written everything but its last change of rows.
+/// The number of the advisory lock that stops a restore before its last change of rows.
 const STOP: &str = "4711";
 
 async fn run(connection: &mut AnyConnection, text: &str) {
@@ -19,7 +19,7 @@ async fn run(connection: &mut AnyConnection, text: &str) {
     done.execute(connection).await.expect("done");
 }
 
-/// The objects in an artifact store.
+/// The number of objects in an artifact store.
 fn objects(folder: &std::path::Path) -> usize {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let count = |entry: std::fs::DirEntry| match entry.path() {
@@ -70,7 +70,7 @@ async fn a_restore_that_was_killed_is_done_again() {
     let left = objects(local);
     assert_eq!(left as u64, manifest.objects.count, "all were written");
     run(&mut holder, &format!("SELECT pg_advisory_unlock({STOP})")).await;
-    // Once its transaction has ended, that is.
+    // This waits until the restore's transaction has ended.
     run(
         &mut other,
         "DROP TRIGGER stop ON counters; DROP FUNCTION stop()",
@@ -79,7 +79,7 @@ async fn a_restore_that_was_killed_is_done_again() {
     drop((holder, other));
     store.close().await;
 
-    // Another archive finds what it does not know, and nothing is touched.
+    // A restore of another archive finds objects that it does not know, and touches nothing.
     let small = filled(Backend::Sqlite).await;
     let (foreign, _) = backed_up(&small, "two.fdn").await;
     let mut elsewhere = settings.clone();
@@ -92,7 +92,7 @@ async fn a_restore_that_was_killed_is_done_again() {
         "{error}"
     );
     assert_eq!(objects(local), left);
-    // The same one goes through, although its keys lie there too.
+    // A restore of the same archive succeeds, although the keys are there already.
     restore(&settings, &place(&archive), KeysWanted::Needed)
         .await
         .expect("restored");

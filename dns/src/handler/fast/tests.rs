@@ -1,4 +1,4 @@
-//! Both paths over the same state and the same queries.
+//! Compares both paths on the same state and the same queries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::policy::{Policy, WhenAllDead};
 use crate::published::Published;
 use crate::sync::demand::Demand;
 
-/// What is answered from, in both.
+/// The state of both responders.
 #[derive(Clone, Debug)]
 struct State {
-    /// Gateways of each of three clusters, every third of them IPv6.
+    /// The number of gateways of each of three clusters, every third of them IPv6.
     gateways: [u8; 3],
-    /// Clusters that are dead, as bits.
+    /// The dead clusters, as bits.
     dead: u8,
     shed: [u16; 3],
     bindings: Vec<(ClientPrefix, usize)>,
@@ -86,7 +86,7 @@ fn zone() -> ZoneData {
     }
 }
 
-/// One of the two, with counters of its own.
+/// One of the two responders, with its own counters.
 struct Side {
     responder: Responder,
     registry: Registry,
@@ -111,7 +111,7 @@ impl State {
                 .expect("point"),
             gateways: (0..*count).map(|n| gateway(i, n)).collect(),
             health: vec![],
-            // As usual in the first cluster; in the others they differ, and the last gateways say none.
+            // The default weights in the first cluster; in the others they differ, and the last gateways have none.
             weights: (1..u16::from(*count))
                 .filter(|_| i > 0)
                 .map(|n| GatewayWeight::new(n * 131 % 1000 + 1).expect("a weight"))
@@ -179,7 +179,7 @@ impl State {
 }
 
 impl Side {
-    /// Everything counted, but for times.
+    /// All counters, except for times.
     fn counted(&self) -> String {
         let mut text = Vec::new();
         TextEncoder::new()
@@ -194,7 +194,7 @@ impl Side {
     }
 }
 
-/// A query that is plain, and what is done to it afterwards.
+/// A plain query, and whether it was modified afterwards.
 #[derive(Clone, Debug)]
 struct Asked {
     bytes: Vec<u8>,
@@ -218,7 +218,7 @@ fn name() -> impl Strategy<Value = Vec<u8>> {
             wire.push(u8::try_from(label.len()).expect("short"));
             wire.extend(label.bytes());
         }
-        // Case as the bits say.
+        // The case of each letter is determined by `spelling`.
         for (i, byte) in wire.iter_mut().enumerate() {
             if spelling >> (i % 64) & 1 == 1 {
                 byte.make_ascii_uppercase();
@@ -229,7 +229,7 @@ fn name() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// A client subnet option that is exact; every third of IPv4 addresses that are written as IPv6 ones.
+/// An exact client subnet option; one kind in three is an IPv4 address written as IPv6.
 fn subnet() -> impl Strategy<Value = Vec<u8>> {
     (0..3, any::<u128>(), 1u8..=128).prop_map(|(kind, addr, len)| {
         let (family, len) = if kind == 0 {
@@ -322,10 +322,10 @@ fn asked() -> impl Strategy<Value = Asked> {
     prop_oneof![plain(), harmed]
 }
 
-/// Where the options of a query's OPT record, which is its last, begin.
+/// The position of the options in a query's OPT record, which is its last record.
 fn options_at(query: &[u8]) -> Option<usize> {
     let name = query[HEADER..].iter().scan(0u8, |left, byte| {
-        // Within a label nothing ends the name.
+        // A zero byte inside a label does not end the name.
         let is_length = *left == 0;
         *left = if is_length { *byte } else { *left - 1 };
         Some(is_length && *byte == 0)
@@ -334,7 +334,7 @@ fn options_at(query: &[u8]) -> Option<usize> {
     (query[HEADER - 1] == 1).then_some(HEADER + question + OPT)
 }
 
-/// A plain query that asks for the revision as well, if it has an OPT record.
+/// A plain query that also asks for the revision, if it has an OPT record.
 fn asking_for_revision(plain: &[u8]) -> Option<Vec<u8>> {
     let at = options_at(plain)?;
     let mut bytes = plain.to_vec();
@@ -343,7 +343,7 @@ fn asking_for_revision(plain: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Where the length of the options stands in an answer of so many bytes, which repeats all of the query's.
+/// The position of the options' length in an answer of this length, which repeats all of the query's options.
 fn opt_length_at(query: &[u8], answer: usize) -> usize {
     let options = options_at(query).map_or(0, |at| query.len() - at);
     answer - options - 2
@@ -366,8 +366,8 @@ proptest! {
         }
     }
 
-    /// A question for the revision is left to the general way, whose answer is the same but for the option at its end, if the name is an
-    /// app's and there is room, and counts the same.
+    /// A query for the revision is left to the general path, whose answer is the same except for the option at its end (if the name is an
+    /// app's and there is room), with the same counts.
     #[test]
     fn with_its_revision_an_answer_is_otherwise_the_same(state in state(), asked in plain()) {
         let state = State { amplification: 0, ..state };
@@ -384,7 +384,7 @@ proptest! {
             .iter()
             .any(|app| bytes[HEADER..].to_ascii_lowercase().starts_with(app));
         if got[2] & 2 != 0 {
-            // It did not fit, or only just without the option.
+            // It did not fit, or would just have fitted without the option.
             prop_assert!(expected[2] & 2 != 0 || expected.len() + 12 > usize::from(UDP_MIN));
             prop_assert!(got.len() <= usize::from(state.udp_size));
             return Ok(());
@@ -397,7 +397,7 @@ proptest! {
         prop_assert_eq!(got, expected);
     }
 
-    /// It would be easy to be alike by leaving everything to the other one.
+    /// Otherwise the paths could be equal because everything is left to the general one.
     #[test]
     fn what_is_plain_takes_the_fast_path(asked in plain(), few in 1u8..6) {
         let state = State { gateways: [few + 2; 3], dead: 0, shed: [0; 3], bindings: vec![], max_addresses: 16, udp_size: 1232, amplification: 0 };

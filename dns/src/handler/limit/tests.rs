@@ -21,7 +21,7 @@ fn addr(text: &str) -> IpAddr {
     text.parse().expect("address")
 }
 
-/// How many of `n` requests at `now` are answered.
+/// The number of `n` requests at `now` that are answered.
 fn sent(limiter: &Limiter, now: u64, n: u16, asker: &str, class: Class, name: &[u8]) -> u16 {
     let decide = |id| limiter.decide(now, addr(asker), class, name, id);
     let all = (0..n).filter(|id| decide(*id) == Outcome::Send).count();
@@ -31,7 +31,7 @@ fn sent(limiter: &Limiter, now: u64, n: u16, asker: &str, class: Class, name: &[
 #[test]
 fn each_network_name_and_class_has_its_own_limit() {
     let limiter = Limiter::new(limits());
-    // A second's worth is saved up, and one answer more is due now.
+    // One second's allowance has accumulated, and one more answer is due now.
     assert_eq!(
         sent(&limiter, 0, 50, "10.0.0.1", Class::Name, b"\x01a\x00"),
         11
@@ -145,7 +145,7 @@ fn no_limit_is_no_limit() {
 #[test]
 fn forged_addresses_do_not_limit_others_while_buckets_are_enough() {
     let limiter = Limiter::new(limits());
-    // 1000 forged networks, one request each; then somebody honest.
+    // 1000 forged networks with one request each; then a legitimate client.
     for i in 0..1000u16 {
         let [high, low] = i.to_be_bytes();
         let asker = IpAddr::from([11, high, low, 1]);
@@ -155,7 +155,7 @@ fn forged_addresses_do_not_limit_others_while_buckets_are_enough() {
 }
 
 proptest! {
-    /// Whatever the times of requests, in any stretch no more pass than the burst and the rate allow, and one that waited long enough
+    /// Whatever the times of requests, no interval has more answers than burst and rate allow, and a request after a long enough pause
     /// always passes.
     #[test]
     fn no_stretch_exceeds_the_rate(
@@ -183,7 +183,7 @@ proptest! {
         prop_assert!(admit(due, due, rate).is_some());
     }
 
-    /// A limiter never lets more through than its rate, whoever else shares its buckets, and forgives a clock that stands still.
+    /// A limiter never exceeds its rate, whoever else shares its buckets, and tolerates a clock that does not advance.
     #[test]
     fn sharing_buckets_never_lets_more_through(
         requests in proptest::collection::vec((0u8..8, 0u64..50_000_000), 1..400),

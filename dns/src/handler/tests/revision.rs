@@ -1,4 +1,4 @@
-//! Answers that tell their revision.
+//! Answers with their revision.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use fdn_core::api::edns::REVISION;
 use super::*;
 use crate::handler::limit::Limits;
 
-/// The same question, asking for the revision by this payload.
+/// The same query with the revision option of this payload.
 fn asking(message: &Message, payload: &[u8]) -> Message {
     let mut message = message.clone();
     let option = EdnsOption::Unknown(REVISION, payload.to_vec());
@@ -34,7 +34,7 @@ const TRANSPORTS: [Transport; 4] = [
 fn whoever_asks_for_the_revision_is_told_it_for_names_of_apps() {
     let bench = bench(2);
     let told = Some(vec![0, 0, 0, 0, 0, 0, 0, 2]);
-    // Bound, not bound, without records of the type, and of every other type.
+    // Bound, not bound, without records of the type, and other types.
     let bound: &[u8] = &[0, 1, 24, 0, 192, 0, 2];
     let elsewhere: &[u8] = &[0, 1, 24, 0, 203, 0, 113];
     for (name, kind, subnet, expected) in [
@@ -63,7 +63,7 @@ fn whoever_asks_for_the_revision_is_told_it_for_names_of_apps() {
             assert_eq!(&revision_of(&asked), expected, "{what}");
             assert_eq!(asked.answers, unasked.answers, "{what}");
             assert_eq!(subnet_of(&asked), subnet_of(&unasked), "{what}");
-            // With bytes in it the option is not this one.
+            // With data, the option is not the revision option.
             for strange in [&[0][..], &[0; 8]] {
                 assert_eq!(ask(&asking(&plain, strange)).1, before, "{what}");
             }
@@ -76,7 +76,7 @@ fn whoever_asks_for_the_revision_is_told_it_for_names_of_apps() {
 
 #[test]
 fn an_answer_with_its_revision_keeps_to_the_size_that_the_asker_takes() {
-    // 29 addresses and the OPT record make 506 bytes, and six bytes are left.
+    // 29 addresses and the OPT record take 506 bytes, which leaves six.
     let (bench, larger) = (super::bench(29), super::bench(120));
     let plain = with_edns(query("hello.fn.test.", RecordType::A), 512, None);
     assert_eq!(bench.raw(&plain, Transport::Udp).len(), 506);
@@ -92,7 +92,7 @@ fn an_answer_with_its_revision_keeps_to_the_size_that_the_asker_takes() {
     }
 }
 
-/// Who asks for the revision leaves no bound: answers over UDP are limited and kept short as all others.
+/// Queries for the revision are subject to the same limits: answers over UDP are limited in number and size like all others.
 #[test]
 fn a_flood_of_questions_for_the_revision_is_limited_and_answers_stay_short() {
     let Bench { responder, .. } = super::bench(60);
@@ -129,6 +129,6 @@ fn a_flood_of_questions_for_the_revision_is_limited_and_answers_stay_short() {
             assert!(revision_of(&answer).is_some());
         }
     }
-    // What a second allows, and the one that is due.
+    // One second's allowance, plus the one that is due.
     assert_eq!(sent, 6);
 }

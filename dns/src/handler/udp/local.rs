@@ -1,8 +1,8 @@
-//! Sockets that listen on all addresses of a machine: their answers leave from the address that the question came to, or resolvers would
-//! not know them for the answers to their questions.
+//! Sockets that listen on all addresses of a machine: answers are sent from the address that the question was sent to, or resolvers would
+//! not accept them.
 //!
-//! The kernel tells that address with each datagram (`IP_PKTINFO`, `IPV6_RECVPKTINFO`), and takes it back with an answer. Answers that
-//! leave from one address are sent together, so that it costs no further system call unless the questions of one batch came to several.
+//! The kernel reports that address with each datagram (`IP_PKTINFO`, `IPV6_RECVPKTINFO`), and accepts it with an answer. Answers from the
+//! same address are sent together, so there are no further system calls unless the questions of one batch were sent to several addresses.
 
 use std::io::IoSlice;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -17,17 +17,17 @@ use nix::sys::socket::{
 
 use super::{BATCH, Waiting};
 
-/// An address of this machine, and the interface to use if the address alone does not say (RFC 4007, section 6).
+/// An address of this machine, and the interface if the address alone is ambiguous (RFC 4007, section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Local {
     address: IpAddr,
     interface: u32,
 }
 
-/// Makes a socket that will listen on all addresses tell to which one each datagram came.
+/// Makes a socket that will listen on all addresses report the destination of each datagram.
 ///
 /// # Errors
-/// When the system does not know how to.
+/// When the system does not support that.
 pub fn tell_destinations(socket: &impl std::os::fd::AsFd, is_v4: bool) -> std::io::Result<()> {
     if is_v4 {
         setsockopt(socket, sockopt::Ipv4PacketInfo, &true)?;
@@ -37,7 +37,7 @@ pub fn tell_destinations(socket: &impl std::os::fd::AsFd, is_v4: bool) -> std::i
     Ok(())
 }
 
-/// Room for the address that comes with a datagram, and goes with its answer.
+/// A buffer for the control message with the address.
 fn space(is_v4: bool) -> Vec<u8> {
     if is_v4 {
         nix::cmsg_space!(libc::in_pktinfo)
@@ -46,22 +46,22 @@ fn space(is_v4: bool) -> Vec<u8> {
     }
 }
 
-/// Headers for a batch of datagrams that come with their addresses.
+/// The headers of a batch of datagrams with their destination addresses.
 pub(super) fn headers(is_v4: bool) -> MultiHeaders<SockaddrStorage> {
     MultiHeaders::preallocate(BATCH, Some(space(is_v4)))
 }
 
-/// The address that a datagram came to.
+/// The address that a datagram was sent to.
 pub(super) fn of(message: &RecvMsg<'_, '_, SockaddrStorage>) -> Option<Local> {
     message.cmsgs().ok()?.find_map(|control| match control {
-        // Not the address in the datagram's header, which may be one of many machines, but that by which this one answers it.
+        // Not the destination in the header, which may be a broadcast address, but the local address that the kernel would answer from.
         ControlMessageOwned::Ipv4PacketInfo(info) => Some(Local {
             address: Ipv4Addr::from_bits(u32::from_be(info.ipi_spec_dst.s_addr)).into(),
             interface: 0,
         }),
         ControlMessageOwned::Ipv6PacketInfo(info) => {
             let address = Ipv6Addr::from(info.ipi6_addr.s6_addr);
-            // Others are reached by whatever way the system's routes say.
+            // For all others, the system's routes determine the interface.
             let interface = if address.is_unicast_link_local() {
                 info.ipi6_ifindex
             } else {
@@ -76,7 +76,7 @@ pub(super) fn of(message: &RecvMsg<'_, '_, SockaddrStorage>) -> Option<Local> {
     })
 }
 
-/// Sends answers, each from the address that its question came to. One that cannot be sent is lost like any datagram.
+/// Sends answers, each from the address that its question was sent to. One that cannot be sent is lost like any datagram.
 pub(super) fn send(
     socket: &UdpSocket,
     headers: &mut MultiHeaders<SockaddrStorage>,
@@ -120,7 +120,7 @@ pub(super) fn send(
                     &[ControlMessage::Ipv6PacketInfo(&info)],
                 );
             }
-            // The system did not say: let it choose.
+            // The destination is unknown: let the system choose.
             None => {
                 let mut plain = MultiHeaders::preallocate(group.len(), None);
                 send_together(socket, &mut plain, group, &[]);
@@ -155,7 +155,7 @@ fn send_together(
         {
             Ok(sent) if sent > 0 => first += sent,
             Err(Errno::EINTR) => {}
-            // The first of them cannot be sent; those behind it may.
+            // The first one cannot be sent; the others may.
             _ => first += 1,
         }
     }

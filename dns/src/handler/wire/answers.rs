@@ -1,14 +1,14 @@
-//! What is read from answers of our own, and done to them, once they are bytes.
+//! Reads and modifies encoded answers of this server.
 
 use super::tsig::{TYPE_TSIG, Tsig};
 use super::{Cursor, HEADER, TYPE_OPT, questions};
 
 const TYPE_SOA: u16 = 6;
-/// The lengths of padded answers are multiples of this (RFC 8467, section 4.1).
+/// Padded answers have a multiple of this length, in bytes (RFC 8467, section 4.1).
 const BLOCK: usize = 468;
 
-/// What sends an asker to TCP instead of `reply`: its header with TC set, its question and its OPT record (RFC 2181, section 9; RFC
-/// 6891, section 7). `None` if `reply` is no whole message.
+/// The answer that sends a client to TCP instead of `reply`: its header with TC set, its question and its OPT record (RFC 2181, section 9; RFC
+/// 6891, section 7). `None` if `reply` is not a complete message.
 #[must_use]
 pub fn truncated(reply: &[u8]) -> Option<Vec<u8>> {
     let (mut cursor, counts) = sections(reply)?;
@@ -25,8 +25,8 @@ pub fn truncated(reply: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// For how many seconds an answer may be kept: the shortest time to live of its answer section or, if that is empty, what its SOA record
-/// says of negative answers (RFC 2308, section 5; RFC 8484, section 5.1). `None` if nothing says so, as in errors.
+/// How long an answer may be cached, in seconds: the lowest TTL of its answer section or, if that is empty, the negative TTL of its SOA record
+/// (RFC 2308, section 5; RFC 8484, section 5.1). `None` if there is neither, as in errors.
 #[must_use]
 pub fn lifetime(reply: &[u8]) -> Option<u32> {
     let (mut cursor, [answers, authority, _]) = sections(reply)?;
@@ -41,7 +41,7 @@ pub fn lifetime(reply: &[u8]) -> Option<u32> {
     for _ in 0..authority {
         let record = Seen::next(&mut cursor)?;
         if record.kind == TYPE_SOA {
-            // The minimum is the last of its fields (RFC 1035, section 3.3.13).
+            // The minimum TTL is the last field (RFC 1035, section 3.3.13).
             let minimum = record.data.last_chunk().copied();
             return Some(record.ttl.min(u32::from_be_bytes(minimum?)));
         }
@@ -49,10 +49,10 @@ pub fn lifetime(reply: &[u8]) -> Option<u32> {
     None
 }
 
-/// Pads an answer whose last record is its OPT record, so that its length tells less of what it says (RFC 7830; RFC 8467, section 4.1). One
-/// that has no such record, or is too long already, stays as it is.
+/// Pads an answer whose last record is its OPT record, so that its length reveals less of its content (RFC 7830; RFC 8467, section 4.1). An
+/// answer without such a record, or one that is too long, is left unchanged.
 pub fn pad(reply: &mut Vec<u8>) {
-    // The option's code and length come before its bytes.
+    // The option's code and length precede its bytes.
     let len = reply.len() + 4;
     let whole = len.next_multiple_of(BLOCK).min(usize::from(u16::MAX));
     let (Some(zeros), Some(at)) = (whole.checked_sub(len), data_of_last(reply)) else {
@@ -82,7 +82,7 @@ pub fn signature(reply: &[u8]) -> Option<Tsig<'_>> {
     Tsig::read(reply, last?)
 }
 
-/// Where the data of the last record begins, if that is the OPT record.
+/// The position of the last record's data, if that is the OPT record.
 fn data_of_last(reply: &[u8]) -> Option<usize> {
     let (mut cursor, counts) = sections(reply)?;
     let mut last = None;
@@ -93,7 +93,7 @@ fn data_of_last(reply: &[u8]) -> Option<usize> {
     last.filter(|_| cursor.at == reply.len())
 }
 
-/// A cursor behind the questions, and how many records the other sections have.
+/// A cursor after the questions, and the number of records of each of the other sections.
 fn sections(reply: &[u8]) -> Option<(Cursor<'_>, [u32; 3])> {
     let count = |at: usize| Some(u16::from_be_bytes([*reply.get(at)?, *reply.get(at + 1)?]));
     let mut cursor = Cursor {
@@ -105,7 +105,7 @@ fn sections(reply: &[u8]) -> Option<(Cursor<'_>, [u32; 3])> {
     Some((cursor, counts.map(u32::from)))
 }
 
-/// A record that was walked over.
+/// A record that was skipped.
 struct Seen<'a> {
     kind: u16,
     ttl: u32,
@@ -132,7 +132,7 @@ impl<'a> Seen<'a> {
 mod tests {
     use super::*;
 
-    /// An answer about `a.` with records of these types, times to live and data, section by section.
+    /// An answer about `a.` with records of these types, TTLs and data, by section.
     fn answer(sections: [&[(u16, u32, &[u8])]; 3]) -> Vec<u8> {
         let mut out = vec![0, 1, 0x84, 0, 0, 1];
         for section in sections {
@@ -184,7 +184,7 @@ mod tests {
                 "{len}"
             );
             assert!(padded.len() < before.len() + 4 + BLOCK);
-            // All that changed is the length of the record that is now longer, and what it is longer by.
+            // Only the data length of the OPT record changed, and the option was appended.
             let at = before.len();
             assert_eq!(padded[..at - 2], before[..at - 2]);
             let added = &padded[at..];

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A request for `a.` with these header counts, additional records following.
+/// A request for `a.` with these header counts, followed by additional records.
 fn packet(counts: [u16; 4], tail: &[u8]) -> Vec<u8> {
     let mut out = vec![0x12, 0x34, 0x01, 0x00];
     out.extend(counts.iter().flat_map(|n| n.to_be_bytes()));
@@ -94,7 +94,7 @@ fn opt_is_read() {
         code(&packet([1, 0, 0, 1], &opt(1, b"\xff"))),
         ResponseCode::BADVERS
     );
-    // Unknown options are ignored; broken ones are not.
+    // Unknown options are ignored; malformed ones are not.
     assert!(scan(&packet([1, 0, 0, 1], &opt(0, &[0xfd, 0xe9, 0, 1, 7]))).is_ok());
     assert_eq!(
         code(&packet([1, 0, 0, 1], &opt(0, &[0, 10, 0, 9, 7]))),
@@ -196,7 +196,7 @@ fn errors_repeat_questions_and_opt() {
 fn other_opcodes_and_several_questions_keep_questions_and_opt() {
     let mut notify = packet([1, 0, 0, 1], &opt(0, b""));
     notify[2] |= 4 << 3;
-    // The second question points to the name of the first.
+    // The second question's name is a pointer to the first.
     let second = [b"\xc0\x0c\x00\x1c\x00\x01".as_slice(), &opt(0, b"")].concat();
     let two = packet([2, 0, 0, 1], &second);
     for (request, code, questions) in [
@@ -215,7 +215,7 @@ fn other_opcodes_and_several_questions_keep_questions_and_opt() {
             &request[12..failure.questions.end]
         );
     }
-    // A pointer out of the question section would mean something else in the answer.
+    // A pointer to outside the question section would have another meaning in the answer.
     let ahead = packet([2, 0, 0, 0], b"\xc0\x30\x00\x1c\x00\x01");
     let Err(Reject::Error(failure)) = scan(&ahead) else {
         panic!("not an error")
@@ -240,7 +240,7 @@ fn a_cookie_must_be_exact_and_may_come_without_a_question() {
     for len in [0, 1, 7, 9, 15, 41] {
         assert_eq!(code(&with(&vec![7; len])), ResponseCode::FormErr, "{len}");
     }
-    // Of two the first counts, whatever the second is.
+    // The first of two cookies is used, whatever the second is.
     let two = [cookie(&[1; 8]), cookie(&[2; 3])].concat();
     let edns = scan(&packet([1, 0, 0, 1], &opt(0, &two)))
         .expect("valid")

@@ -1,45 +1,45 @@
-//! Transaction signatures as they stand in a message (RFC 8945, section 4.2).
+//! The encoding of transaction signatures in a message (RFC 8945, section 4.2).
 
 use hickory_proto::rr::Name;
 use hickory_proto::serialize::binary::{BinDecodable as _, BinDecoder, BinEncodable as _};
 
 use super::{Cursor, HEADER};
 
-/// The type of such a record.
+/// The record type TSIG.
 pub(super) const TYPE_TSIG: u16 = 250;
-/// Their class.
+/// The class of TSIG records.
 pub(super) const CLASS_ANY: u16 = 255;
 
-/// What a signature's record says.
+/// The content of a TSIG record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tsig<'a> {
-    /// The message without the record, as it came.
+    /// The message without the TSIG record, as received.
     before: &'a [u8],
     /// The name of the key, in lower case.
     pub name: Name,
-    /// The algorithm, in lower case.
+    /// The name of the algorithm, in lower case.
     pub algorithm: Name,
-    /// When it was signed, in seconds since 1970.
+    /// When the message was signed, in seconds since 1970.
     pub time: u64,
-    /// By how many seconds the clocks may differ.
+    /// The allowed difference between the clocks, in seconds.
     pub fudge: u16,
     /// The signature.
     pub mac: &'a [u8],
-    /// The message's id when it was signed.
+    /// The message id at the time of signing.
     original: u16,
-    /// What was wrong with the request, in an answer.
+    /// The TSIG error code, in an answer.
     pub error: u16,
-    /// The server's time, in an answer that says that the request's is wrong.
+    /// The server's time, in an answer that rejects the request's time.
     pub other: &'a [u8],
 }
 
 impl<'a> Tsig<'a> {
-    /// Reads the record that begins at `start` and is the last of the message. `None` if it is malformed.
+    /// Parses the record that begins at `start` and is the last of the message. `None` if it is malformed.
     #[must_use]
     pub fn read(packet: &'a [u8], start: usize) -> Option<Self> {
         let mut cursor = Cursor { packet, at: start };
         let name = name(&mut cursor)?;
-        // Type, class, time to live, length.
+        // Type, class, TTL and length.
         cursor.take(10)?;
         let algorithm = self::name(&mut cursor)?;
         let [t0, t1, t2, t3, t4, t5] = *cursor.take(6)?.first_chunk()?;
@@ -62,7 +62,7 @@ impl<'a> Tsig<'a> {
         })
     }
 
-    /// The message as it was when it was signed: with its id of then, and without the record (RFC 8945, section 4.3.2).
+    /// The message as it was signed: with its original id, and without the TSIG record (RFC 8945, section 4.3.2).
     #[must_use]
     pub fn message(&self) -> Vec<u8> {
         let mut message = without(self.before);
@@ -72,7 +72,7 @@ impl<'a> Tsig<'a> {
         message
     }
 
-    /// The rest of what is signed, besides the message (RFC 8945, section 4.3.3).
+    /// The signed data besides the message (RFC 8945, section 4.3.3).
     #[must_use]
     pub fn variables(&self) -> Vec<u8> {
         let mut out = wire(&self.name);
@@ -84,7 +84,7 @@ impl<'a> Tsig<'a> {
         out
     }
 
-    /// A record of its own with this signature, for a message with this id.
+    /// The encoded TSIG record with this signature, for a message with this id.
     #[must_use]
     pub fn record(&self, mac: &[u8], id: [u8; 2]) -> Vec<u8> {
         let mut data = wire(&self.algorithm);
@@ -101,7 +101,7 @@ impl<'a> Tsig<'a> {
         out
     }
 
-    /// What a new record says, before it is signed.
+    /// The content of a new record, before it is signed.
     #[must_use]
     pub fn fresh(
         (name, algorithm): (Name, Name),
@@ -122,13 +122,13 @@ impl<'a> Tsig<'a> {
     }
 }
 
-/// A message whose last record was cut off: it has one additional record less.
+/// A message whose last record was cut off: the count of additional records is decremented.
 #[must_use]
 pub fn without(before: &[u8]) -> Vec<u8> {
     changed(before, -1)
 }
 
-/// Adds a record to the additional section, behind all others.
+/// Appends a record to the additional section.
 pub fn append(message: &mut Vec<u8>, record: &[u8]) {
     *message = changed(message, 1);
     message.extend_from_slice(record);
@@ -143,7 +143,7 @@ fn changed(message: &[u8], by: i16) -> Vec<u8> {
     message
 }
 
-/// The time and the clocks' tolerance: all of a record that signatures of further messages cover (RFC 8945, section 5.3.1).
+/// The time and the tolerance: the only fields that the signatures of further messages cover (RFC 8945, section 5.3.1).
 #[must_use]
 pub fn timers(time: u64, fudge: u16) -> [u8; 8] {
     let [_, _, t0, t1, t2, t3, t4, t5] = time.to_be_bytes();
@@ -151,14 +151,14 @@ pub fn timers(time: u64, fudge: u16) -> [u8; 8] {
     [t0, t1, t2, t3, t4, t5, f0, f1]
 }
 
-/// Bytes with their number in front.
+/// Bytes preceded by their length.
 #[must_use]
 pub fn counted(bytes: &[u8]) -> Vec<u8> {
     let len = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
     [&len.to_be_bytes(), bytes].concat()
 }
 
-/// A name that may end in a pointer to the bytes before it.
+/// Reads a name that may end in a pointer to earlier bytes.
 fn name(cursor: &mut Cursor<'_>) -> Option<Name> {
     let at = cursor.at;
     cursor.name(&(HEADER..at))?;
@@ -166,8 +166,8 @@ fn name(cursor: &mut Cursor<'_>) -> Option<Name> {
     Some(Name::read(&mut decoder).ok()?.to_lowercase())
 }
 
-/// A name without compression.
+/// A name in wire format, uncompressed.
 fn wire(name: &Name) -> Vec<u8> {
-    // A name of at most 255 bytes always fits.
+    // Encoding a valid name of at most 255 bytes cannot fail.
     name.to_bytes().unwrap_or_default()
 }

@@ -1,10 +1,10 @@
-//! Cutting the address space into the pieces that a table finds: all of it, or only where prefixes changed.
+//! Divides the address space into the pieces of a table: all of it, or only where prefixes changed.
 
 use std::ops::Range;
 
 use super::{Address, Family, Id, Parts, Span, below, differ};
 
-/// The pieces of the address space while they are cut, from its beginning to its end.
+/// The pieces of the address space under construction, from its beginning to its end.
 struct Pieces<A, V> {
     starts: Vec<A>,
     found: Vec<V>,
@@ -18,7 +18,7 @@ impl<A: Address, V: Id> Pieces<A, V> {
         }
     }
 
-    /// From `start` on, where no piece before begins later, addresses find `value`.
+    /// Sets the value of the addresses from `start` on; no earlier piece may begin later.
     fn begin(&mut self, start: A, value: V) {
         if self.starts.last() == Some(&start) {
             self.starts.pop();
@@ -30,12 +30,12 @@ impl<A: Address, V: Id> Pieces<A, V> {
         }
     }
 
-    /// Takes over a run of a table's pieces as it stands.
+    /// Copies a range of a table's pieces unchanged.
     fn copy(&mut self, from: &Family<A, V>, run: Range<usize>) {
         let Some(first) = run.clone().next() else {
             return;
         };
-        // The first may continue what stands before it.
+        // The first one may have the same value as the piece before it.
         self.begin(from.starts[first], from.found[first]);
         self.starts
             .extend_from_slice(&from.starts[first + 1..run.end]);
@@ -43,8 +43,8 @@ impl<A: Address, V: Id> Pieces<A, V> {
             .extend_from_slice(&from.found[first + 1..run.end]);
     }
 
-    /// Cuts what these prefixes, in their order, make of the addresses from the first of them to the end of the last; `around` is what
-    /// lies around all of them. Prefixes that are open at a point lie on a stack, the innermost on top.
+    /// Adds the pieces that these sorted prefixes produce, from the first address of the first prefix to the end of the last; `around` is the value
+    /// around all of them. The prefixes that contain the current address are on a stack, the innermost on top.
     fn cut(&mut self, addrs: &[A], lens: &[u8], values: &[V], around: V) {
         let mut open: Vec<(u128, V)> = Vec::new();
         for ((addr, len), value) in addrs.iter().zip(lens).zip(values) {
@@ -60,7 +60,7 @@ impl<A: Address, V: Id> Pieces<A, V> {
         }
     }
 
-    /// Ends the innermost open prefix: what is around it goes on behind it.
+    /// Ends the innermost open prefix: after it, the value of the enclosing one continues.
     fn close(&mut self, open: &mut Vec<(u128, V)>, around: V) {
         if let Some((last, _)) = open.pop()
             && let Some(next) = last.checked_add(1)
@@ -71,7 +71,7 @@ impl<A: Address, V: Id> Pieces<A, V> {
     }
 }
 
-/// Cuts the address space into pieces.
+/// Divides the address space into pieces.
 pub(super) fn flatten<A: Address, V: Id>(
     addrs: &[A],
     lens: &[u8],
@@ -83,16 +83,16 @@ pub(super) fn flatten<A: Address, V: Id>(
     (pieces.starts, pieces.found)
 }
 
-/// The innermost of the prefixes before `end` whose block lies around `block`: its value. `end` is where `block` stands, or would.
+/// The value of the innermost prefix before index `end` that contains `block`. `end` is the index of `block`, or where it would be.
 fn around<A: Address, V: Id>(parts: &Parts<A, V>, end: usize, block: Span) -> V {
     let mut at = end;
-    // In the order of the table every prefix around a block stands before it; between them stand only blocks that end before it.
+    // In the table's order, every prefix that contains a block precedes it; the prefixes in between end before it.
     while let Some(before) = at.checked_sub(1) {
         let (addr, len) = (parts.addrs[before].top(), parts.lens[before]);
         if Span::block(addr, len).covers(block) {
             return parts.values[before];
         }
-        // Nothing that is longer than what the two have in common lies around the block; skip all that begins behind that.
+        // No prefix longer than the common leading bits contains the block; skip all that begin after those bits.
         let common = differ(addr, block.first) - 1;
         let first = block.first & !below(common);
         at = parts.addrs[..before].partition_point(|a| a.top() <= first);
@@ -104,17 +104,17 @@ fn around<A: Address, V: Id>(parts: &Parts<A, V>, end: usize, block: Span) -> V 
 }
 
 impl<A: Address, V: Id> Family<A, V> {
-    /// The pieces after changes that made `parts` of this table: those inside the blocks of changed prefixes are cut anew, the others
-    /// are as before.
+    /// The pieces after changes that produced `parts` from this table: those inside the blocks of changed prefixes are recomputed, the others
+    /// are copied.
     pub(super) fn cut_anew(
         &self,
         parts: &Parts<A, V>,
         changes: &[((A, u8), Option<V>)],
     ) -> (Vec<A>, Vec<V>) {
         let mut pieces = Pieces::with_room(self.starts.len() + 2 * changes.len() + 1);
-        // Of the old pieces all before this one are done.
+        // The index of the first old piece that was not handled yet.
         let mut old = 0;
-        // The end of the block that was cut last; it includes the blocks of all changed prefixes inside it.
+        // The end of the block that was recomputed last; it includes the blocks of all changed prefixes inside it.
         let mut done: Option<u128> = None;
         for ((addr, len), _) in changes {
             let block = Span::block(addr.top(), *len);
@@ -140,7 +140,7 @@ impl<A: Address, V: Id> Family<A, V> {
                 &parts.values[first..last],
                 outer,
             );
-            // Behind the block goes on what was there.
+            // After the block, the old value continues.
             old += self.starts[old..].partition_point(|start| start.top() <= block.last);
             if let Some(next) = block.last.checked_add(1) {
                 pieces.begin(A::of(next), self.found[old - 1]);

@@ -1,15 +1,15 @@
-//! The arrays of a table as they stand in a file, little-endian: for each family all addresses, then all lengths, then all values.
+//! The arrays of a table in a file, little-endian: for each family all addresses, then all lengths, then all values.
 //!
-//! The pieces are not written: cutting them anew costs less than reading them, and a file cannot contradict itself then.
+//! The pieces are not written: recomputing them costs less than reading them, and the file cannot be inconsistent with itself.
 
 use std::io::{self, Read, Write};
 
 use super::{Address, Family, Parts, Span, Table};
 
-/// How many numbers are turned into bytes at a time.
+/// The number of values that are converted to bytes at a time.
 const CHUNK: usize = 4096;
 
-/// How many prefixes a table in a file has, by family.
+/// The number of prefixes of a stored table, by family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Counts {
     /// IPv4.
@@ -19,7 +19,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// How many bytes the arrays take; `None` if no file can be that long.
+    /// The length of the arrays in bytes; `None` if it overflows.
     pub(crate) fn bytes(self) -> Option<u64> {
         let v4 = self.v4.checked_mul(4 + 1 + 2)?;
         let v6 = self.v6.checked_mul(16 + 1 + 2)?;
@@ -58,7 +58,7 @@ fn read_all<const N: usize, T>(
 }
 
 impl<A: Address> Parts<A, u16> {
-    /// Checks what no table that was written can break: order, no host bits, values that exist.
+    /// Checks what every table that was written satisfies: sorted order, no host bits, values that exist.
     fn checked(self, values: usize) -> io::Result<Family<A, u16>> {
         let broken = |what| io::Error::new(io::ErrorKind::InvalidData, what);
         let keys = || self.addrs.iter().zip(&self.lens);
@@ -82,7 +82,7 @@ impl<A: Address> Parts<A, u16> {
 }
 
 impl Table<u16> {
-    /// How many prefixes it has.
+    /// The number of prefixes, by family.
     pub(crate) const fn counts(&self) -> Counts {
         Counts {
             v4: self.v4.addrs.len(),
@@ -100,7 +100,7 @@ impl Table<u16> {
         write_all(out, &self.v6.values, u16::to_le_bytes)
     }
 
-    /// Reads arrays of these lengths, which the caller has held against the file's length, with values below `values`.
+    /// Reads arrays of these lengths, which the caller has checked against the file's length, with values below `values`.
     pub(crate) fn read(input: &mut impl Read, counts: Counts, values: usize) -> io::Result<Self> {
         let v4 = Parts {
             addrs: read_all(input, counts.v4, u32::from_le_bytes)?,

@@ -1,4 +1,4 @@
-//! The table against a list that is searched from end to end.
+//! Compares the table with a list that is searched linearly.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -11,7 +11,7 @@ fn prefix(text: &str) -> ClientPrefix {
     text.parse().expect("prefix")
 }
 
-/// The truth, slowly: the longest prefix around the block.
+/// The expected result, computed slowly: the longest prefix around the block.
 fn oracle(list: &BTreeMap<ClientPrefix, u16>, client: ClientPrefix) -> Option<(u16, u8)> {
     let around = |p: &ClientPrefix| {
         p.addr().is_ipv4() == client.addr().is_ipv4()
@@ -24,7 +24,7 @@ fn oracle(list: &BTreeMap<ClientPrefix, u16>, client: ClientPrefix) -> Option<(u
         .map(|(p, value)| (*value, p.len()))
 }
 
-/// Prefixes that nest and touch, of both families and of all lengths, and half of them in a narrow part of the space.
+/// Nested and adjacent prefixes, of both families and of all lengths, half of them in a small part of the address space.
 fn any_prefix() -> impl Strategy<Value = ClientPrefix> {
     let narrow = (0u32..64, 0u8..=6)
         .prop_map(|(a, len)| ClientPrefix::new(Ipv4Addr::from_bits(a << 26).into(), len));
@@ -51,7 +51,7 @@ fn address(top: u128, is_v4: bool) -> IpAddr {
     }
 }
 
-/// The first and last addresses of all prefixes, and those beside them: everywhere that a value can change.
+/// The first and last addresses of all prefixes, and their neighbours: everywhere that a value can change.
 fn borders(list: &BTreeMap<ClientPrefix, u16>, is_v4: bool) -> Vec<u128> {
     let step = if is_v4 { 1 << 96 } else { 1 };
     let keep = if is_v4 { !below(32) } else { u128::MAX };
@@ -71,12 +71,12 @@ fn borders(list: &BTreeMap<ClientPrefix, u16>, is_v4: bool) -> Vec<u128> {
     out
 }
 
-/// Whether `addr` is a name of an IPv6 address and not of an IPv4 one in its clothes, which the canonical form undresses.
+/// Whether `addr` is in canonical form, that is not an IPv4-mapped IPv6 address.
 fn canonical(addr: IpAddr) -> bool {
     addr == addr.to_canonical()
 }
 
-/// Value, soundness and width of the scope at every border of one family and at other addresses.
+/// Checks value, soundness and width of the scope at every border of one family and at other addresses.
 fn exact(
     list: &BTreeMap<ClientPrefix, u16>,
     is_v4: bool,
@@ -96,7 +96,7 @@ fn exact(
         let (found, span) = table.piece(top, is_v4);
         prop_assert_eq!(found, value(top));
         let scope = span.scope(top);
-        // Values change at borders only, so these and the block's ends stand for every address of the block.
+        // Values change at borders only, so these and the block's ends represent every address of the block.
         let same = |len: u8| {
             let block = Span::block(top, len);
             let ends = [block.first, block.last & keep];
@@ -116,7 +116,7 @@ fn exact(
     Ok(())
 }
 
-/// Two thousand tables, and a thousand addresses of each family in each: all bits at random, or those behind a prefix of the table.
+/// Two thousand tables, with a thousand addresses of each family each: random, or random inside a prefix of the table.
 mod soak {
     use super::*;
 
@@ -154,7 +154,7 @@ proptest! {
         }
     }
 
-    /// A client known to a prefix gets what the longest prefix around all of it says.
+    /// A client prefix gets the value of the longest prefix that contains all of it.
     #[test]
     fn what_lies_around_a_block_is_found(
         list in proptest::collection::btree_map(any_prefix(), 0u16..4, 0..24),
@@ -169,7 +169,7 @@ proptest! {
         prop_assert_eq!(table.len(), list.len());
     }
 
-    /// The same where few of many change, so that pieces are cut anew only inside the blocks of what changed.
+    /// The same with few changes among many prefixes, so that pieces are recomputed only inside the changed blocks.
     #[test]
     fn a_few_changes_cut_the_pieces_that_all_of_it_would(
         before in proptest::collection::btree_map(any_prefix(), 0u16..4, 80..240),
@@ -183,7 +183,7 @@ proptest! {
         for step in steps {
             let mut changes = Vec::new();
             for (other, at, value) in step {
-                // Some that are there, some that are not.
+                // Some exist, some do not.
                 let held = after.keys().nth(at / 2 % after.len().max(1)).copied();
                 let prefix = held.filter(|_| at % 2 == 0).unwrap_or(other);
                 changes.push((prefix, value));
@@ -199,7 +199,7 @@ proptest! {
         }
     }
 
-    /// Changes merged into a table make the table that would have been built of the result, to the last byte.
+    /// Merging changes into a table gives exactly the table that is built from the result.
     #[test]
     fn a_changed_table_is_the_table_of_the_result(
         before in proptest::collection::btree_map(any_prefix(), 0u16..4, 0..16),

@@ -1,4 +1,4 @@
-//! Properties that hold in any world: scopes are sound, and the dead are not named while others live.
+//! Properties that hold for all states: scopes are sound, and dead gateways are not named while others live.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,24 +8,24 @@ use proptest::prelude::*;
 use super::*;
 use crate::handler::wire::scope_as_asked;
 
-/// A world in a narrow address space, where prefixes nest and touch.
+/// A world in a small address space, where prefixes are nested and adjacent.
 #[derive(Debug, Clone)]
 struct World {
     bindings: Vec<((u32, u8), usize)>,
     locations: Vec<((u32, u8), (f64, f64))>,
     measured: Vec<((u32, u8), usize, f64)>,
-    /// Which of the nine gateways (three of each cluster, the third IPv6) are down.
+    /// Which of the nine gateways (three per cluster, the third one IPv6) are down, as bits.
     down: u16,
     when_all_dead: WhenAllDead,
-    /// What each cluster gives away.
+    /// The share that each cluster sheds.
     shed: [u16; 3],
-    /// Where in the addresses the bits are that differ.
+    /// The position of the bits that differ in the addresses.
     place: Place,
-    /// Beside an IPv6 place: bindings of IPv4 clients, who ask as IPv4-mapped ones there.
+    /// For an IPv6 place: bindings of IPv4 clients, which ask as IPv4-mapped ones there.
     v4_bindings: Vec<((u32, u8), usize)>,
 }
 
-/// Eight bits of the address space, and what stands before them.
+/// Eight bits of the address space, and the bits before them.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     base: u128,
@@ -39,7 +39,7 @@ const PLACES: [Place; 5] = [
         at: 0,
         is_v4: true,
     },
-    // The last of the bits are those by which clients are handed over.
+    // The last of the bits are those that select clients for shedding.
     Place {
         base: 10 << 120,
         at: 16,
@@ -55,7 +55,7 @@ const PLACES: [Place; 5] = [
         at: 48,
         is_v4: false,
     },
-    // Around the IPv6 addresses that IPv4 addresses are mapped to.
+    // Around the IPv4-mapped IPv6 addresses.
     Place {
         base: 0,
         at: 76,
@@ -64,7 +64,7 @@ const PLACES: [Place; 5] = [
 ];
 
 impl Place {
-    /// The prefix of `len` of the eight bits.
+    /// The prefix of the first `len` of the eight bits.
     fn prefix(self, bits: u32, len: u8) -> ClientPrefix {
         ClientPrefix::new(self.address(bits), self.at + len)
     }
@@ -83,10 +83,10 @@ impl Place {
         }
     }
 
-    /// Addresses that stand for all others: one of each block of the eight bits, and some outside.
+    /// Representative addresses: one in each block of the eight bits, and some outside.
     fn everywhere(self) -> Vec<IpAddr> {
         let outside = [0, u128::MAX, self.base.wrapping_sub(1)];
-        // And one beside each block that the eight bits lie in.
+        // And one next to each block that contains the eight bits.
         let beside = (0..self.at).map(|bit| self.base ^ 1 << (127 - bit));
         let outside = outside.into_iter().chain(beside).map(|top| self.of(top));
         let mapped = (0u128..256).filter(|_| !self.is_v4);
@@ -111,7 +111,7 @@ fn world() -> impl Strategy<Value = World> {
         Just(WhenAllDead::ServeChosen),
         Just(WhenAllDead::Refuse)
     ];
-    // Whole clusters die in most cases: single dead gateways hardly ever empty one.
+    // Whole clusters are dead in most cases: single dead gateways hardly ever empty one.
     let down = prop_oneof![
         0u16..512,
         prop::sample::select(vec![0, 0o700, 0o070, 0o007, 0o770, 0o707, 0o077, 0o777])
@@ -215,7 +215,7 @@ impl World {
     }
 }
 
-/// What the whole answer says, for comparing.
+/// The content of the answer, for comparison.
 fn said(verdict: &Verdict<'_>) -> String {
     match &verdict.body {
         Body::Addresses { addresses, .. } => format!("{addresses:?}"),
@@ -223,14 +223,14 @@ fn said(verdict: &Verdict<'_>) -> String {
     }
 }
 
-/// The scope of an answer in the family that its client was written in.
+/// The scope of an answer in the family in which its client was written.
 fn scope_of(verdict: &Verdict<'_>, asked: IpAddr) -> u32 {
     let family = if asked.is_ipv4() { 1 } else { 2 };
     let client = ClientPrefix::host(asked);
     u32::from(scope_as_asked(client, family, verdict.scope))
 }
 
-/// How many leading bits two addresses share.
+/// The number of leading bits that two addresses share.
 fn shared(one: IpAddr, other: IpAddr) -> u32 {
     let ((one, _), (other, _)) = (ranges::bits(one), ranges::bits(other));
     (one ^ other).leading_zeros()
@@ -239,8 +239,8 @@ fn shared(one: IpAddr, other: IpAddr) -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// Every client that shares the scope's bits gets the same answer, whether binding, nearest, fallback or shedding decided; and
-    /// with one bit less this would not be so.
+    /// Every client that shares the scope's bits gets the same answer, whether binding, nearest cluster, fallback or shedding decided; with
+    /// one bit less this would not hold.
     #[test]
     fn the_scope_is_sound_and_as_wide_as_the_truth(world in world(), asked in 0u32..256, v6 in any::<bool>()) {
         let (names, fleet, policy) = world.build();
@@ -256,21 +256,21 @@ proptest! {
             let (here, scope) = (said(&verdict), scope_of(&verdict, asked));
             let differs = |len: u32| everywhere.iter().find(|(other, said)| shared(asked, *other) >= len && *said != here);
             prop_assert!(differs(scope).is_none(), "{asked}/{scope} is too wide: {:?}", differs(scope));
-            // Handing over is decided for each of many blocks, more than are looked at; and what is said to a mapped client is said of
-            // IPv4 clients alone.
+            // Shedding is decided per block, and there are more blocks than are examined; and answers to mapped clients are valid for
+            // IPv4 clients only.
             let mapped = asked.is_ipv6() && asked.to_canonical().is_ipv4();
             if world.shed == [0; 3] && !mapped {
                 prop_assert!(scope == 0 || differs(scope - 1).is_some(), "{asked}/{scope} is too narrow");
             }
-            // A negative answer may be used for everybody, so it must be everybody's.
+            // A negative answer may be used for all clients, so it must be valid for all.
             if matches!(verdict.body, Body::NoData) {
                 prop_assert_eq!(verdict.scope, 0);
             }
         }
     }
 
-    /// A client known to a prefix: if the scope is within it, all of it is given the same as each of its addresses; if not, its
-    /// addresses are given different answers.
+    /// A client prefix: if the scope is not longer, the whole prefix has the same answer as each of its addresses; otherwise its
+    /// addresses have different answers.
     #[test]
     fn a_short_client_is_told_when_more_of_it_would_help(world in world(), asked in 0u32..256, len in 0u8..8) {
         let (names, fleet, policy) = world.build();
@@ -288,8 +288,8 @@ proptest! {
         }
     }
 
-    /// Whatever the turn, and where answers name one of several gateways only: the weights choose by turn and never by client, so that what
-    /// is said holds in all of the scope.
+    /// For any turn, also if answers name only one of several gateways: the weights choose by turn and never by client, so that
+    /// answers are valid in the whole scope.
     #[test]
     fn weights_leave_scopes_sound(world in world(), asked in 0u32..256, turn in any::<u16>(), max_addresses in 1usize..4) {
         let (names, fleet, policy) = world.build();
@@ -327,18 +327,18 @@ proptest! {
     }
 }
 
-/// Two thousand worlds, and a thousand addresses in each with all their bits at random, each beside another of its scope.
+/// Two thousand worlds, with a thousand random addresses each, each compared with another address in its scope.
 mod soak {
     use super::*;
 
-    /// Where an address comes from.
+    /// The source of an address.
     #[derive(Debug, Clone, Copy)]
     enum Source {
         /// Anywhere.
         Anywhere,
-        /// Behind the bits that stand before those that differ.
+        /// Inside the block of the differing bits.
         Place,
-        /// The addresses that IPv4 addresses are mapped to, in a world of IPv6.
+        /// IPv4-mapped addresses, in an IPv6 world.
         Mapped,
     }
 
@@ -353,7 +353,7 @@ mod soak {
         }
     }
 
-    /// The first `len` bits of one, and the others of the other.
+    /// The first `len` bits of one address, and the remaining ones of the other.
     fn beside(one: u128, len: u32, other: u128) -> u128 {
         let behind = u128::MAX.checked_shr(len).unwrap_or(0);
         one & !behind | other & behind

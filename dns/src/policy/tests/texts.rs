@@ -1,4 +1,4 @@
-//! Text records that were set through the API, beside all else that the zone holds.
+//! Text records set through the API, together with everything else in the zone.
 
 use hickory_proto::rr::Name;
 
@@ -45,7 +45,7 @@ fn body<'a>(names: &'a Names, fleet: &'a Fleet, owner: &str, kind: RecordType) -
     verdict.body
 }
 
-/// The values of the text records of a name with their times to live; `None` if the name does not exist.
+/// The values of the text records of a name with their TTLs; `None` if the name does not exist.
 fn values(names: &Names, owner: &str) -> Option<Vec<(u32, String)>> {
     let fleet = Fleet::default();
     match body(names, &fleet, owner, RecordType::TXT) {
@@ -84,7 +84,7 @@ fn they_stand_below_apps_and_make_the_names_between_exist() {
         values(&names, "_acme-challenge.hello.fn.test"),
         Some(told(60, &["one", "two"]))
     );
-    // Another type of a name that exists; names that exist only because of those below them; and names that do not.
+    // Another type of an existing name; empty non-terminals; and names that do not exist.
     for (owner, exists) in [
         ("_acme-challenge.hello.fn.test", true),
         ("deep.away.fn.test", true),
@@ -119,12 +119,12 @@ fn they_stand_beside_the_operators_own() {
         set("fn.test", 60, &["of the apex"]),
         set("ns1.fn.test", 60, &["of a server"]),
         set("leaf.wild.fn.test", 60, &["of the leaf"]),
-        // The name of an app is the app's.
+        // The name of an app belongs to the app.
         set("hello.fn.test", 60, &["of an app"]),
     ];
     let names = names(vec![own, wildcard], &["hello"], &texts);
     let fleet = Fleet::default();
-    // The set has one time to live, that of the configuration, and each value once.
+    // The set has a single TTL, the configured one, and each value once.
     assert_eq!(
         values(&names, "both.fn.test"),
         Some(told(300, &["own", "same", "api"]))
@@ -146,7 +146,7 @@ fn they_stand_beside_the_operators_own() {
         ));
     }
     assert_eq!(names.apex_ttl(), 3600);
-    // A name that exists is not made of a wildcard, and neither is one below it.
+    // An existing name is not covered by a wildcard, and neither are the names below it.
     assert_eq!(
         values(&names, "leaf.wild.fn.test"),
         Some(told(60, &["of the leaf"]))

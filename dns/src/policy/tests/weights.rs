@@ -1,14 +1,14 @@
-//! Gateways of a cluster stand first in answers in proportion to their weights.
+//! Gateways of a cluster come first in answers in proportion to their weights.
 
 use fdn_core::GatewayWeight;
 use proptest::prelude::*;
 
 use super::*;
 
-/// Every turn that there is.
+/// The number of all turns.
 const TURNS: u32 = 65_536;
 
-/// A network of one cluster with a gateway for each weight.
+/// A network of one cluster with one gateway per weight.
 fn weighted(weights: &[u16]) -> NetworkDesired {
     let mut spec = cluster(0, false);
     let last = |i: usize| u8::try_from(i + 1).expect("few");
@@ -28,7 +28,7 @@ fn of(weights: &[u16]) -> Vec<GatewayWeight> {
         .collect()
 }
 
-/// How often each living gateway of the one cluster stands first in these turns.
+/// How often each live gateway of the only cluster comes first in these turns.
 fn firsts(fleet: &Fleet, turns: impl Iterator<Item = u16>) -> Vec<u32> {
     let addresses = fleet.cluster(0);
     let mut counts = vec![0; addresses.live(Family::V4).len()];
@@ -41,7 +41,7 @@ fn weights() -> impl Strategy<Value = Vec<u16>> {
 }
 
 proptest! {
-    /// Over all turns the shares are exact, but for what cannot be divided.
+    /// Over all turns the shares are exact, except for rounding.
     #[test]
     fn each_stands_first_as_often_as_its_weight_says(weights in weights()) {
         let fleet = fleet(&weighted(&weights), &[]);
@@ -52,7 +52,7 @@ proptest! {
         }
     }
 
-    /// A thousand queries are enough, also of a resolver whose ids count up.
+    /// A thousand queries are enough, even from a resolver with consecutive ids.
     #[test]
     fn ids_that_count_up_are_spread_as_evenly(weights in weights(), begin in any::<u16>()) {
         let fleet = fleet(&weighted(&weights), &[]);
@@ -64,7 +64,7 @@ proptest! {
         }
     }
 
-    /// What a dead gateway had goes to the others in proportion: they stand as if it had never been there.
+    /// The share of a dead gateway is distributed among the others in proportion, as if it did not exist.
     #[test]
     fn the_dead_leave_their_part_to_all_others(weights in weights(), dead in any::<prop::sample::Index>()) {
         let dead = dead.index(weights.len());
@@ -79,7 +79,7 @@ proptest! {
         }
     }
 
-    /// Every gateway is named whatever its weight, in the same order but for where it begins.
+    /// Every gateway is named whatever its weight, in the same cyclic order.
     #[test]
     fn all_are_named_however_light(weights in weights(), turn in any::<u16>(), most in 1usize..16) {
         let fleet = fleet(&weighted(&weights), &[]);

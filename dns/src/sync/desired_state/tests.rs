@@ -27,7 +27,7 @@ fn entry(app: &str, revision: u64, exists: bool) -> BindingsDesired {
     }
 }
 
-/// As a feed tells it.
+/// A snapshot as received from a feed.
 fn snapshot(revision: u64, apps: Vec<BindingsDesired>) -> Snapshot {
     telling(revision, apps, vec![])
 }
@@ -65,7 +65,7 @@ fn changes_count_only_in_an_unbroken_row() {
         desired.changed(changed("a", 5, 7, "10.0.0.0/8")),
         Merged::Taken
     );
-    // Doubled, and late.
+    // Duplicated and late messages.
     assert_eq!(
         desired.changed(changed("a", 5, 7, "10.0.0.0/8")),
         Merged::Stale
@@ -74,7 +74,7 @@ fn changes_count_only_in_an_unbroken_row() {
         desired.changed(changed("a", 4, 6, "11.0.0.0/8")),
         Merged::Stale
     );
-    // One was lost in between, the app is not known, the app is gone.
+    // A message is missing, the app is unknown, or the app was deleted.
     assert_eq!(
         desired.changed(changed("a", 8, 9, "12.0.0.0/8")),
         Merged::Gap
@@ -96,7 +96,7 @@ fn changes_count_only_in_an_unbroken_row() {
             .map(|(_, _, state)| state.waiting.len())
     };
     assert_eq!(waiting(&desired), Some(1));
-    // The snapshot closes the gap, and the row goes on from there.
+    // The snapshot closes the gap, and later changes apply to it.
     desired.snapshot(snapshot(9, vec![entry("a", 9, true)]), Timestamp(1));
     assert_eq!(waiting(&desired), Some(0));
     assert_eq!(
@@ -107,7 +107,7 @@ fn changes_count_only_in_an_unbroken_row() {
         desired.changed(changed("a", 9, 10, "10.0.0.0/8")),
         Merged::Taken
     );
-    // What could not be worked in is asked for again.
+    // Changes that could not be applied are requested again.
     desired.distrust(&"a".parse().expect("app"));
     desired.snapshot(snapshot(10, vec![entry("a", 10, true)]), Timestamp(1));
     assert_eq!(
@@ -135,7 +135,7 @@ fn a_removal_is_not_undone_by_an_older_message() {
     desired.bindings(entry("a", 7, false));
     assert!(desired.bindings(entry("a", 6, true)).is_empty());
     assert!(held(&desired).is_empty());
-    // The snapshot takes over the memory of the removal.
+    // After the snapshot, the removal need not be remembered.
     desired.snapshot(snapshot(8, vec![]), Timestamp(1));
     assert!(desired.apps.is_empty());
     assert!(desired.bindings(entry("a", 6, true)).is_empty());
@@ -186,7 +186,7 @@ fn text(name: &str, revision: u64, exists: bool) -> TxtDesired {
     }
 }
 
-/// The names with text records at a time, each with its number of values.
+/// The names with text records at a time, and the number of values of each.
 fn texts(desired: &DesiredState, now: u64) -> Vec<(String, usize)> {
     let texts = desired.texts(Timestamp(now)).into_iter();
     texts
@@ -205,7 +205,7 @@ fn text_records_are_merged_by_their_revisions() {
     assert!(desired.text(text("b", 7, true)).is_empty());
     assert_eq!(desired.revision(), Revision(8));
     assert_eq!(texts(&desired, 0), [("a.fn.test.".to_owned(), 1)]);
-    // A snapshot brings what was missed, and takes what it lacks, but not what is newer.
+    // A snapshot adds what was missed, and deletes what it does not contain, except for newer records.
     desired.text(text("newer", 20, true));
     let told = vec![text("c", 7, true)];
     let changes = desired.snapshot(telling(10, vec![], told.clone()), Timestamp(1));
@@ -239,7 +239,7 @@ fn text_records_end_by_themselves() {
 }
 
 proptest! {
-    /// However the messages of a history are reordered, doubled and mixed with its snapshots, the end is the same.
+    /// However the messages of a history are reordered, duplicated and mixed with its snapshots, the final state is the same.
     #[test]
     fn the_end_does_not_depend_on_the_order(
         history in proptest::collection::vec((0usize..4, any::<bool>()), 1..20),

@@ -1,4 +1,4 @@
-//! What changes among members is told to the schedulers.
+//! Handles changes of membership and of the head: updates the schedulers accordingly, and reports the node's status.
 
 use fdn_core::Millis;
 use fdn_scheduling::instance::{Global, Node, NodeIndex};
@@ -16,7 +16,7 @@ use crate::wire::convert;
 use crate::wire::proto::Body;
 
 impl<H: Host> Actor<H> {
-    /// Does what changes of membership and of the head mean, and what follows from that.
+    /// Applies all pending changes of membership and of the head, and what follows from them.
     pub(super) fn apply_changes(&mut self) {
         let is_news = !self.changes.is_empty();
         if is_news {
@@ -63,7 +63,7 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// Whether a process of this incarnation has a number already.
+    /// Whether this incarnation of a process already has a number.
     fn knows(&self, key: Key) -> bool {
         let index = self.directory.index(key.tag);
         index.is_some_and(|index| self.directory.slot(index).key == key)
@@ -89,7 +89,7 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// A node is lost, or has left: schedulers do without it from now on.
+    /// Handles a node that was lost or has left: the schedulers continue without it.
     pub(super) fn gone(&mut self, key: Key) {
         let Some(index) = self.directory.remove(self.now, key) else {
             return;
@@ -102,7 +102,7 @@ impl<H: Host> Actor<H> {
             self.streams.drop_link(key.tag);
         }
         self.instances_lost(key.tag);
-        // Its tasks may have been settled otherwise when it is back.
+        // If it returns, its tasks may have been settled differently meanwhile.
         self.ask_later(key.tag);
     }
 
@@ -132,13 +132,13 @@ impl<H: Host> Actor<H> {
             } else {
                 self.give_room();
             }
-            // Others hear of it with the next list of members.
+            // Others learn of it from the next list of members.
             let gossip = convert::gossip_out(&self.members.gossip());
             self.streams.send_all(&Body::Members(gossip));
         }
     }
 
-    /// There is another head, or none.
+    /// Handles a new head, or the loss of the head.
     fn headed(&mut self, epoch: Epoch, head: Option<Key>) {
         self.hand_over();
         let Some(key) = head else {
@@ -159,8 +159,8 @@ impl<H: Host> Actor<H> {
         self.settle_all();
     }
 
-    /// The others have given this node up, or would not have it as it is: it begins anew, as the next incarnation, and joins. Its
-    /// instances run on; its scheduler has no memory.
+    /// Makes a fresh start after the others have given this node up or refused it as it is: it joins again as the next incarnation. Its
+    /// instances keep running; its scheduler starts without memory.
     pub(super) fn begin_anew(&mut self) {
         warn!(node = %self.me.node, key = %self.me.key, "the cluster has given this node up; it joins anew");
         self.metrics.rejoins.inc();
@@ -212,7 +212,7 @@ impl<H: Host> Actor<H> {
         self.adopt_instances();
     }
 
-    /// The next incarnation; a process that nobody knows yet may as well be another one.
+    /// Takes the next incarnation. A process that nobody knows yet may as well become a new process, with a new tag.
     fn renew_key(&mut self) {
         if self.own.is_idle() && self.running.is_empty() && self.me.key.incarnation == 1 {
             self.me.key.tag = Tag::new(rand::Rng::next_u32(&mut self.rng));
@@ -241,7 +241,7 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// Says to all that this node leaves; it acts no more.
+    /// Tells all members that this node leaves; from now on it no longer acts.
     pub(super) fn say_goodbye(&mut self) {
         self.leaving = true;
         if self.members.is_joined() {
@@ -286,7 +286,7 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// Gauges, brought up to date now and then.
+    /// Updates the gauges.
     pub(super) fn show(&self) {
         let gauge = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let metrics = &self.metrics;

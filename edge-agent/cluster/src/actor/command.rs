@@ -1,4 +1,4 @@
-//! What the host says to the node's task, and the answers.
+//! Commands from the host to the node's task, with channels for the answers.
 
 use fdn_core::{NodeId, Resources};
 use fdn_scheduling::instance::TaskId;
@@ -7,26 +7,26 @@ use tokio::sync::{mpsc, oneshot};
 use crate::host::{Outcome, ScalingTask};
 use crate::status::ClusterStatus;
 
-/// The host's words.
+/// A command from the host.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// More instances are wanted; outcomes go there, one per task.
+    /// Requests instances; the outcomes go to this channel, one per task.
     Scale(Vec<ScalingTask>, mpsc::UnboundedSender<Outcome>),
-    /// Room for an instance that runs already.
+    /// Reserves room for an instance that is already running.
     Hold(Resources, oneshot::Sender<Option<TaskId>>),
-    /// Take no more instances, or take some again.
+    /// Stops or resumes taking new instances.
     Drain(bool),
-    /// That node is dead, whatever the members think.
+    /// Declares a node dead, whatever the members believe.
     Forget(NodeId),
-    /// Cut this node off from these, for tests.
+    /// Cuts this node off from these nodes, for tests.
     Cut(Vec<NodeId>),
-    /// How does it stand?
+    /// Requests the node's status.
     Status(oneshot::Sender<ClusterStatus>),
-    /// Leave the cluster.
+    /// Leaves the cluster.
     Leave(oneshot::Sender<()>),
 }
 
-/// An instance has ended, or could not be started.
+/// Reports that an instance has ended, or could not be started.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
     pub(crate) task: TaskId,

@@ -1,6 +1,6 @@
-//! The other nodes by number: schedulers count nodes from 0, each process in its own way.
+//! The directory of nodes by number: schedulers number nodes from 0, each process in its own way.
 //!
-//! The number of a node that is gone is given to another only after every task it may have had is forgotten.
+//! The number of a node that is gone is reused only after all tasks that the node may have had are forgotten.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,15 +17,15 @@ pub(super) struct Slot {
     pub(super) node: NodeId,
     pub(super) address: SocketAddr,
     pub(super) capacity: Resources,
-    /// Since when it is gone; it is there if `None`.
+    /// When the node was found to be gone; `None` while it is present.
     pub(super) gone: Option<Millis>,
-    /// The first attempt of this process that may start there.
+    /// The number of the first attempt of this process that may start there.
     pub(super) admitted_from: u64,
-    /// The first attempt of that process that may start here, once it has said so.
+    /// The number of the first attempt of that process that may start here; `None` until it has told.
     pub(super) admits_from: Option<u64>,
 }
 
-/// All numbers.
+/// All slots, by number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Directory {
     slots: Vec<Slot>,
@@ -35,9 +35,9 @@ pub(super) struct Directory {
 /// How a new node got its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Given {
-    /// It is a new one.
+    /// The number is a new one.
     New(NodeIndex),
-    /// Another node had it.
+    /// The number was used by another node before.
     Again(NodeIndex),
 }
 
@@ -46,7 +46,7 @@ impl Directory {
         u32::try_from(self.slots.len()).expect("there are fewer nodes")
     }
 
-    /// The number of a process's present incarnation.
+    /// The number of the present incarnation of a process.
     pub(super) fn index(&self, tag: Tag) -> Option<NodeIndex> {
         self.by_tag.get(&tag).copied()
     }
@@ -59,18 +59,18 @@ impl Directory {
         &mut self.slots[index.get()]
     }
 
-    /// All that are there.
+    /// The nodes that are present, with their numbers.
     pub(super) fn present(&self) -> impl Iterator<Item = (NodeIndex, &Slot)> {
         let all = (0..).map(NodeIndex).zip(&self.slots);
         all.filter(|(_, slot)| slot.gone.is_none())
     }
 
-    /// All, by number.
+    /// All slots, by number.
     pub(super) fn all(&self) -> &[Slot] {
         &self.slots
     }
 
-    /// Gives a number to a new member; numbers of those that went before `forgotten` are free.
+    /// Assigns a number to a new member; numbers of nodes that went before `forgotten` may be reused.
     pub(super) fn give(&mut self, member: &Member, forgotten: Millis, admitted_from: u64) -> Given {
         let slot = Slot {
             key: member.key,
@@ -97,7 +97,7 @@ impl Directory {
         given
     }
 
-    /// A node is gone; its number, if it had one.
+    /// Marks a node as gone; returns its number, if it had one.
     pub(super) fn remove(&mut self, now: Millis, key: Key) -> Option<NodeIndex> {
         let at = self
             .slots

@@ -1,4 +1,4 @@
-//! The global stage, on the head: it decides by itself, or hands tasks out to pre-schedulers and commits their lists.
+//! The global stage, on the head: it either decides by itself, or hands tasks out to pre-schedulers and commits their lists.
 
 use fdn_core::{Millis, Resources};
 use fdn_scheduling::instance::{Global, Load, NodeIndex, Term};
@@ -12,7 +12,7 @@ use crate::stage::{Made, PreSchedulers};
 use crate::wire::proto::{self, Body};
 
 impl<H: Host> Actor<H> {
-    /// This node has become the head.
+    /// Starts the global scheduler after this node has become the head.
     pub(super) fn take_over(&mut self, term: Term) {
         let slots = self.directory.all();
         let capacities: Vec<_> = slots.iter().map(|slot| slot.capacity).collect();
@@ -36,14 +36,14 @@ impl<H: Host> Actor<H> {
         self.global = Some(global);
     }
 
-    /// This node is the head no more, or another head than before.
+    /// Stops the global scheduler: this node is no longer the head, or there is a new election result.
     pub(super) fn hand_over(&mut self) {
         self.global = None;
         self.pre_schedulers = None;
         self.global_contexts.clear();
     }
 
-    /// Places what can be placed, or hands it out to pre-schedulers; tells all nodes what is free, if they go by that.
+    /// Places tasks, or hands them out to pre-schedulers; in hint mode also sends all nodes the free capacities, when due.
     pub(super) fn run_global(&mut self) {
         if self.pre_schedulers.is_some() {
             self.hand_out();
@@ -71,7 +71,7 @@ impl<H: Host> Actor<H> {
                 if self.next_decision > self.now {
                     break;
                 }
-                // Decisions follow one another; idle time is not made up for.
+                // Decisions are made one after another; time spent idle is not made up for.
                 let earliest = self.now - decision;
                 self.next_decision = self.next_decision.max(earliest) + decision;
             }
@@ -81,7 +81,7 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// What waits goes to pre-schedulers, shortest first, as far as more may be out.
+    /// Hands waiting tasks out to pre-schedulers, shortest first, up to the limit of tasks in flight.
     fn hand_out(&mut self) {
         let (Some(global), Some(pool)) = (&mut self.global, &mut self.pre_schedulers) else {
             return;
@@ -97,7 +97,7 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// Lists have come: the committer tries the nodes of each in the order of now.
+    /// Commits lists from pre-schedulers: the nodes of each list are tried in the order of what is free now.
     pub(super) fn listed(&mut self, made: &Made) {
         let (Some(global), Some(pool)) = (&mut self.global, &mut self.pre_schedulers) else {
             return;
@@ -108,7 +108,7 @@ impl<H: Host> Actor<H> {
         pool.done(made);
         self.now = self.clock.now();
         if self.leaving || self.now >= self.acts_until {
-            // What was out waits again after its lease.
+            // Tasks that were handed out wait again once their lease has expired.
             return;
         }
         for list in &made.lists {
@@ -117,7 +117,7 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// The head tells all nodes what it believes to be free.
+    /// Sends all nodes what the head believes to be free.
     fn tell_loads(&mut self) {
         let (Some(global), Some((epoch, _))) = (&self.global, self.election.head()) else {
             return;

@@ -1,4 +1,4 @@
-//! What comes from other nodes, and from this one to itself.
+//! Handles messages from other nodes, and from this node to itself.
 
 use fdn_core::{Millis, Resources};
 use fdn_scheduling::instance::{NodeIndex, Probe, TaskId, Term, ToGlobal, ToNode, ToSubmitter};
@@ -11,7 +11,7 @@ use crate::link::{FromLink, SessionId};
 use crate::wire::convert::{self, Unreadable, fence_in, refusal_in, report_in, task_in, time};
 use crate::wire::proto::{self, Body, Frame, Way};
 
-/// Why a message was not used.
+/// Why a message was ignored.
 enum Ignored {
     Unreadable(Unreadable),
     Because(&'static str),
@@ -46,14 +46,14 @@ impl<H: Host> Actor<H> {
                 Some(body) => self.handle(from, body),
                 None => self.metrics.ignored.with_label_values(&["unknown"]).inc(),
             }
-            // The stream may have been given up meanwhile, and the changes concern what follows.
+            // The stream may have been given up meanwhile, and the changes affect how the following messages are handled.
             if !self.changes.is_empty() {
                 self.apply_changes();
             }
         }
     }
 
-    /// One message from that process.
+    /// Handles one message from a process.
     pub(super) fn handle(&mut self, from: Key, body: Body) {
         let result = if self.is_between_members(&body) {
             self.between_members(from, body)
@@ -65,7 +65,7 @@ impl<H: Host> Actor<H> {
                 Some(_) | None => Err(Ignored::Because("stranger")),
             }
         };
-        // Before the next message, which may be a repetition of this one: two actions for one task need what travels with it twice.
+        // Before the next message, which may be a repetition of this one: two pending actions for one task would need its context twice.
         self.do_actions();
         match result {
             Ok(()) => {}
@@ -217,7 +217,7 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// Whether this node is the head of that number.
+    /// Fails unless this node is the head of that epoch.
     fn is_for_this_head(&self, epoch: u32) -> Result<(), Ignored> {
         let is_it = self.global.is_some()
             && self
@@ -266,7 +266,8 @@ impl<H: Host> Actor<H> {
         Ok(())
     }
 
-    /// An attempt may start here only if it began when its submitter knew of this node: else its fence would not ask here.
+    /// Fails if an attempt may not start here: it must have begun when its submitter knew of this node, because else the submitter's fence
+    /// would not ask here.
     fn may_start(&mut self, id: TaskId, attempt: u32, issue: u64) -> Result<(), Ignored> {
         let submitter = Tag::of_task(id);
         let index = self.directory.index(submitter);

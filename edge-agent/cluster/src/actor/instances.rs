@@ -1,4 +1,4 @@
-//! Instances that run here: ended, held after this node was given up, or kept from.
+//! Instances that run on this node: their ends, their confirmation after this node was given up, and room kept free while it drains.
 
 use fdn_core::Resources;
 use fdn_scheduling::instance::{NodeIndex, TaskId};
@@ -11,7 +11,7 @@ use crate::wire::convert::Unreadable;
 use crate::wire::proto::{self, Body, Word};
 
 impl<H: Host> Actor<H> {
-    /// The host says that an instance is gone.
+    /// Handles the host's report that an instance is gone.
     pub(super) fn ended(&mut self, end: End) {
         let id = end.task.0;
         let Some(here) = self.running.remove(id) else {
@@ -39,7 +39,7 @@ impl<H: Host> Actor<H> {
         self.send_to(to, Body::Instance(instance));
     }
 
-    /// A word about an instance, from where it runs or from where it was asked for.
+    /// Handles a message about an instance, from the node where it runs or from its submitter.
     pub(super) fn instance_word(
         &mut self,
         from: NodeIndex,
@@ -70,7 +70,7 @@ impl<H: Host> Actor<H> {
             Word::Surplus => {
                 let here = self.running.get_mut(id);
                 if let Some(here) = here.filter(|here| here.submitter == tag && here.unconfirmed) {
-                    // Who asks twice is told twice: it is ended once.
+                    // The submitter may answer several questions: the instance is ended only once.
                     here.unconfirmed = false;
                     self.metrics.surplus.inc();
                     self.host.end(TaskId(id));
@@ -80,7 +80,7 @@ impl<H: Host> Actor<H> {
         Ok(())
     }
 
-    /// The process that asked for these instances is gone: if it is back, it may not want them.
+    /// The process that requested these instances is gone: if it returns, it must be asked whether it still wants them.
     pub(super) fn ask_later(&mut self, submitter: Tag) {
         self.running
             .values_mut()
@@ -90,14 +90,14 @@ impl<H: Host> Actor<H> {
             });
     }
 
-    /// One of the two was given up and is a member again: does that process still want what runs here for it?
+    /// After one of the two was given up and is a member again: asks the submitter whether it still wants its instances here.
     pub(super) fn ask_about_instances(&mut self, submitter: Tag) {
         for id in self.running.ids(submitter, |_, here| here.unconfirmed) {
             self.say(submitter, id, Word::Held);
         }
     }
 
-    /// Hands the instances that run to the scheduler of a new incarnation.
+    /// Passes the running instances to the scheduler of a new incarnation.
     pub(super) fn adopt_instances(&mut self) {
         self.kept.clear();
         for id in self.running.all() {
@@ -116,7 +116,7 @@ impl<H: Host> Actor<H> {
         self.keep_room();
     }
 
-    /// While the node drains, what is free is kept from instances.
+    /// While the node drains, keeps all free room from being used for instances.
     pub(super) fn keep_room(&mut self) {
         if self.members.is_draining(self.me.key) {
             let free = self.node.free();
@@ -128,7 +128,7 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// Room that was kept is there again.
+    /// Releases the room that was kept.
     pub(super) fn give_room(&mut self) {
         for kept in self.kept.drain(..) {
             self.node.ended(kept);

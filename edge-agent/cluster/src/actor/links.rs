@@ -1,4 +1,4 @@
-//! Which stream leads to which process, and what is to be sent there at the end of this turn.
+//! The streams to other processes, and the messages to be sent on them at the end of the turn.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ struct Link {
     key: Key,
     outbox: Arc<Outbox>,
     closer: CancellationToken,
-    /// Whether it was begun by the one of the two that should.
+    /// Whether the stream was opened by the side that should do so.
     proper: bool,
     pending: Vec<Item>,
 }
@@ -71,7 +71,7 @@ impl Streams {
         self.by_tag.contains_key(&tag)
     }
 
-    /// A stream has begun. If there is another to the same process, the one stays that was begun by the right side.
+    /// Adds a new stream. If there is another one to the same process, the stream opened by the right side is kept. `false` if the new one is closed.
     pub(super) fn attach(&mut self, opened: Opened, proper: bool) -> bool {
         let key = opened.member.key;
         if let Some(other) = self.by_tag.get(&key.tag)
@@ -97,7 +97,7 @@ impl Streams {
         true
     }
 
-    /// Ends the stream to a process.
+    /// Closes the stream to a process.
     pub(super) fn drop_link(&mut self, tag: Tag) {
         if let Some(link) = self.by_tag.remove(&tag) {
             self.by_session.remove(&link.session);
@@ -112,7 +112,7 @@ impl Streams {
         }
     }
 
-    /// A stream has ended: to whom it led, if it was the one in use.
+    /// Removes a closed stream; returns its process if it was the stream in use.
     pub(super) fn closed(&mut self, session: SessionId) -> Option<Tag> {
         let tag = self.by_session.remove(&session)?;
         if self.by_tag.get(&tag)?.session == session {
@@ -122,7 +122,7 @@ impl Streams {
         None
     }
 
-    /// Queues a message until the end of the turn; false if no stream leads there.
+    /// Queues a message until the end of the turn; `false` if there is no stream to that process.
     pub(super) fn send(&mut self, to: Tag, body: Body) -> bool {
         match self.by_tag.get_mut(&to) {
             Some(link) => {
@@ -136,14 +136,14 @@ impl Streams {
         }
     }
 
-    /// Queues a message for all.
+    /// Queues a message for all processes.
     pub(super) fn send_all(&mut self, body: &Body) {
         for link in self.by_tag.values_mut() {
             link.pending.push(body.clone().into());
         }
     }
 
-    /// The end of a turn.
+    /// Sends what is queued, at the end of the turn.
     pub(super) fn flush(&mut self) {
         for link in self.by_tag.values_mut() {
             if !link.pending.is_empty() {
@@ -152,7 +152,7 @@ impl Streams {
         }
     }
 
-    /// Connects to an address, unless that is under way or was tried just now.
+    /// Connects to an address, unless an attempt is under way or its back-off has not passed.
     pub(super) fn dial(&mut self, address: SocketAddr) {
         let now = Instant::now();
         let attempts = self.dials.entry(address).or_default();
@@ -163,7 +163,7 @@ impl Streams {
         tokio::spawn(dial::dial(Arc::clone(&self.links), address));
     }
 
-    /// The connection to an address has ended, or never was.
+    /// Handles the end of a connection to an address, or a failed attempt.
     pub(super) fn undialed(&mut self, address: SocketAddr, rng: &mut impl Rng) {
         let most = self.links.settings.timing.reconnect_most.as_duration();
         let attempts = self.dials.entry(address).or_default();
@@ -172,19 +172,19 @@ impl Streams {
             .saturating_mul(1 << attempts.failed.min(10))
             .min(most);
         attempts.failed = attempts.failed.saturating_add(1);
-        // Between half and all of it, so that nodes do not knock together.
+        // Between half and all of it, so that nodes do not reconnect in step.
         let pause = pause.mul_f64(rng.random_range(0.5..=1.0));
         attempts.not_before = Some(Instant::now() + pause);
     }
 
-    /// A connection to an address has held: the next attempt is made at once.
+    /// Resets the back-off of an address after a successful connection.
     pub(super) fn reached(&mut self, address: SocketAddr) {
         if let Some(attempts) = self.dials.get_mut(&address) {
             attempts.failed = 0;
         }
     }
 
-    /// Forgets addresses that nobody wants to reach.
+    /// Forgets addresses that are no longer wanted.
     pub(super) fn forget_addresses(&mut self, is_wanted: impl Fn(&SocketAddr) -> bool) {
         self.dials
             .retain(|address, attempts| attempts.under_way || is_wanted(address));

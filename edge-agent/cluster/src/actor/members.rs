@@ -1,4 +1,4 @@
-//! Members to each other: streams begun, pings, news, votes.
+//! Communication between members: new streams, pings, gossip, votes, and joining.
 
 use fdn_core::Millis;
 use fdn_scheduling::instance::NodeIndex;
@@ -14,7 +14,7 @@ use crate::wire::convert;
 use crate::wire::proto::{self, Body};
 
 impl<H: Host> Actor<H> {
-    /// A stream has begun, and the other side has said who it is.
+    /// Handles a new stream on which the other side has identified itself.
     pub(super) fn opened(&mut self, opened: Opened) {
         let member = opened.member.clone();
         self.streams.reached(member.address);
@@ -52,7 +52,7 @@ impl<H: Host> Actor<H> {
                 self.attached(key);
             }
             Err(refusal) => {
-                // The process before it may be known to be over all the same.
+                // The refusal may still have shown that an earlier process of that name is over.
                 self.apply_changes();
                 debug!(node = %member.node, %refusal, joined, "a node was not admitted");
                 let rejected = proto::Rejected {
@@ -68,7 +68,8 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// A stream to a member is there: both hear at once from which attempt on they may start each other's tasks, and grant.
+    /// Handles a new stream to a member: both sides learn at once from which attempt on they may start each other's tasks, and exchange
+    /// grants.
     pub(super) fn attached(&mut self, key: Key) {
         if self.number(key).is_some() {
             self.ask_about_instances(key.tag);
@@ -76,20 +77,20 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// The number of a member of this incarnation.
+    /// The number of a member, if this incarnation has one.
     pub(super) fn number(&self, key: Key) -> Option<NodeIndex> {
         let index = self.directory.index(key.tag)?;
         (self.directory.slot(index).key == key).then_some(index)
     }
 
-    /// A member says which attempts of its tasks may start here.
+    /// Notes from which attempt on a member starts tasks of this node.
     pub(super) fn admitted(&mut self, from: Key, first: Option<u64>) {
         if let (Some(index), Some(_)) = (self.number(from), first) {
             self.directory.slot_mut(index).admits_from = first;
         }
     }
 
-    /// Which attempts of this node's tasks may start there.
+    /// The first attempt of that member that may start here.
     fn admits(&self, key: Key) -> Option<u64> {
         let index = self.number(key)?;
         Some(self.directory.slot(index).admitted_from)
@@ -103,7 +104,7 @@ impl<H: Host> Actor<H> {
         self.streams.drop_link(from.tag);
     }
 
-    /// Asks for grants.
+    /// Asks all members for grants.
     pub(super) fn ping_all(&mut self) {
         let keys: Vec<Key> = self.members.members().map(|member| member.key).collect();
         for key in keys {
@@ -141,7 +142,7 @@ impl<H: Host> Actor<H> {
         };
         self.streams.send(from.tag, Body::Ack(ack));
         if self.members.get(from).is_none() {
-            // It counts itself among the members; that it is none it learns from the list.
+            // The sender believes that it is a member; from the list it learns that it is not.
             let all = convert::gossip_out(&self.members.gossip());
             self.streams.send(from.tag, Body::Members(all));
             return;
@@ -150,7 +151,7 @@ impl<H: Host> Actor<H> {
         self.hear_of_head(from, known);
     }
 
-    /// Two lists that differ at two pings in a row are exchanged: a difference that lasts as long as news is on its way is none.
+    /// Sends the list of members if the lists differ at two pings in a row: a shorter difference is only gossip in transit.
     fn compare(&mut self, from: Key, theirs: u64, mine: u64) {
         let at = self.differing.iter().position(|tag| *tag == from.tag);
         match (theirs == mine, at) {
@@ -202,11 +203,12 @@ impl<H: Host> Actor<H> {
         let answer = (sent, granted);
         self.members
             .answered(self.now, from, answer, opinions, &mut self.changes);
-        // That takes all leases in order, so it is not done for each answer: a tick sees what they prolong, and until then it is less than the truth.
+        // That sorts all leases, so it is not done for each answer: the next tick takes the new leases into account, and until then the value
+        // is earlier than the truth.
         if !self.acts() || !opinions.condemned.is_empty() {
             self.acts_until = self.members.acts_until();
         }
-        // Its clock against the middle of the round trip.
+        // The difference between its clock and the middle of the round trip.
         let apart = (clock.get() - (sent.get() + self.now.get()) / 2.0).abs() / 1000.0;
         self.metrics
             .clock_apart
@@ -214,7 +216,7 @@ impl<H: Host> Actor<H> {
         self.hear_of_head(from, known);
     }
 
-    /// A list of members.
+    /// Handles a list of members.
     pub(super) fn told_members(&mut self, from: Key, gossip: &[Gossip]) {
         let was_joined = self.members.is_joined();
         self.members
@@ -226,7 +228,7 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// This node has become a member: those it knew before and that are members no more are gone.
+    /// Handles that this node has become a member: nodes that it knew before and that are not members are gone.
     pub(super) fn joined(&mut self) {
         self.renew_hello();
         self.acts_until = self.members.acts_until();
@@ -242,7 +244,7 @@ impl<H: Host> Actor<H> {
         self.ask_about_instances(self.me.key.tag);
     }
 
-    /// An operator says that a node is dead for good.
+    /// Handles an operator's statement that a node is dead for good.
     pub(super) fn forget(&mut self, node: &fdn_core::NodeId) {
         let member = self.members.members().find(|member| member.node == *node);
         if let Some(key) = member.map(|member| member.key) {
@@ -262,7 +264,7 @@ impl<H: Host> Actor<H> {
             .unwrap_or_else(std::sync::PoisonError::into_inner) = said;
     }
 
-    /// What is due from time to time.
+    /// Does the periodic work.
     pub(super) fn tick(&mut self) {
         self.members.tick(self.now, &mut self.changes);
         self.apply_changes();
@@ -284,7 +286,7 @@ impl<H: Host> Actor<H> {
         self.show();
     }
 
-    /// Connects to whom this node should be connected.
+    /// Connects to the nodes to which this node should be connected.
     fn reach_others(&mut self) {
         let own = self.me.address;
         let seeds = self.settings.seeds.clone();
@@ -317,7 +319,7 @@ impl<H: Host> Actor<H> {
                 wanted.push(member.address);
             }
         }
-        // A cluster that fell apart, or began twice, grows together by its seeds.
+        // A cluster that was split, or founded twice, is reunited through its seeds.
         let strange = seeds.iter().filter(|seed| {
             **seed != own
                 && !self

@@ -1,16 +1,16 @@
-//! The one task of a node that drives its schedulers: everything that happens to them happens here, one thing after the other.
+//! The single task of a node that drives its schedulers: everything that happens to them happens here, one event after another.
 //!
-//! A turn takes what has come in (frames of other nodes, the host's words, time), hands it to the state machines of
-//! `fdn_scheduling::instance`, [`crate::membership`] and [`crate::head`], does what they say, and sends what has gathered. What a node says to itself goes
-//! the same way as what it says to others, without the wire. Nothing here decides where an instance starts.
+//! A turn takes the input (frames of other nodes, the host's commands, time), passes it to the state machines of
+//! `fdn_scheduling::instance`, [`crate::membership`] and [`crate::head`], executes their actions, and sends the resulting messages. Messages of a
+//! node to itself take the same path as messages to others, without the wire. Nothing here decides where an instance starts.
 //!
-//! # What the shell adds to the schedulers' rules
-//! - *No majority, no acts.* Without the grants of most members ([`crate::membership`]) messages of schedulers are dropped: a node that may be given
-//!   up starts nothing. Its own tasks may still use its own room, which nobody else can hand out meanwhile.
+//! # What the actor adds to the schedulers' rules
+//! - *No majority, no acts.* Without grants from most members ([`crate::membership`]), messages of schedulers are dropped: a node that may be given
+//!   up starts nothing. Its own tasks may still use its own room, which nobody else can allocate meanwhile.
 //! - *New nodes and old attempts.* A fence asks those nodes that its submitter knows. So an attempt may start only on nodes that its
 //!   submitter knew when it began: attempts are numbered per submitter, and each submitter tells each new node from which number on.
-//! - *New heads.* The epoch of the head is the term of its global scheduler. A head that takes over begins without memory, and what was given to its
-//!   predecessor is a broken chain, which its submitter ends by a fence (`fdn_scheduling::instance`).
+//! - *New heads.* The epoch of the head is the term of its global scheduler. A new head begins without memory, and tasks given to its
+//!   predecessor are broken chains, which their submitter ends by a fence (`fdn_scheduling::instance`).
 
 mod changes;
 mod command;
@@ -54,7 +54,7 @@ use links::Streams;
 use own::Own;
 use recount::Differences;
 
-/// What travels with a task that a scheduler here has, and since when it has it.
+/// The context that travels with a task held by a scheduler here, and since when the task is held.
 #[derive(Clone, Debug)]
 struct HeldContext {
     context: TaskContext,
@@ -67,37 +67,37 @@ struct HeldContext {
 struct Here {
     running: Running,
     demand: Resources,
-    /// Who asked for it.
+    /// The process that requested it.
     submitter: Tag,
     /// Whether its submitter must be asked if it is still wanted.
     unconfirmed: bool,
 }
 
-/// Where the node's task gets its work.
+/// The input channels of the node's task.
 pub(crate) struct Sources {
     pub(crate) frames: mpsc::Receiver<FromLink>,
     pub(crate) commands: mpsc::Receiver<Command>,
     pub(crate) ends: mpsc::UnboundedReceiver<End>,
-    /// Lists of pre-schedulers.
+    /// Lists made by pre-schedulers.
     pub(crate) made: mpsc::Receiver<Made>,
     pub(crate) lease: watch::Receiver<LeaseView>,
 }
 
-/// What the node's task begins with.
+/// The initial state of the node's task.
 pub(crate) struct Beginning<H> {
     pub(crate) cluster: ClusterId,
     pub(crate) me: Member,
     pub(crate) settings: Arc<ClusterSettings>,
     pub(crate) host: H,
     pub(crate) links: Arc<crate::link::Links>,
-    /// Where pre-schedulers send their lists.
+    /// The channel on which pre-schedulers send their lists.
     pub(crate) made: mpsc::Sender<Made>,
     pub(crate) rng: ChaCha8Rng,
-    /// Counts changes of members, for those who follow them.
+    /// Counts changes of the members, for subscribers.
     pub(crate) changed: watch::Sender<u64>,
 }
 
-/// The task.
+/// The node's task.
 pub(crate) struct Actor<H> {
     clock: Clock,
     now: Millis,
@@ -110,28 +110,28 @@ pub(crate) struct Actor<H> {
     me: Member,
     index: NodeIndex,
     members: Membership,
-    /// Until when most members let this node act, as far as they have answered; brought up to date with every answer and change.
+    /// The time until which most members let this node act; updated after changes and at ticks, so it may be earlier than the truth.
     acts_until: Millis,
     election: Election,
     lease: LeaseView,
     directory: Directory,
     streams: Streams,
     node: Node<Resources>,
-    /// On the head only.
+    /// Only on the head.
     global: Option<Global<Resources>>,
-    /// On the head only, if it is to have any.
+    /// Only on the head, if configured.
     pre_schedulers: Option<PreSchedulers>,
     made: mpsc::Sender<Made>,
     submitter: Submitter<Resources>,
     own: Own,
     running: Tallied<Here>,
-    /// What other nodes run for this one and this one does not know of.
+    /// What other nodes run for this one without its knowledge.
     differences: Differences,
     contexts: IdMap<HeldContext>,
     global_contexts: IdMap<HeldContext>,
-    /// The trace of the instance that was just started.
+    /// The id and trace of the instance that was just started.
     started: Option<(u64, Vec<u64>)>,
-    /// What this node says to itself.
+    /// Messages of this node to itself.
     local: VecDeque<Body>,
     node_actions: Vec<Action<Resources>>,
     global_actions: Vec<Action<Resources>>,
@@ -139,17 +139,17 @@ pub(crate) struct Actor<H> {
     settled: Vec<Settled>,
     changes: Vec<Change>,
     election_actions: Vec<ElectionAction>,
-    /// Room that is kept from instances while the node drains.
+    /// Room that is kept free while the node drains.
     kept: Vec<Running>,
-    /// Since when the node has tried to become a member.
+    /// Since when the node has been trying to become a member.
     joining_since: Millis,
     next_tick: Millis,
     next_ping: Millis,
     next_sweep: Millis,
     next_snapshot: Millis,
-    /// When the global scheduler may decide again, if that is emulated to take time.
+    /// When the global scheduler may decide again, if a decision time is emulated.
     next_decision: Millis,
-    /// Members whose list of members was another one at their last ping.
+    /// Members whose list of members differed at their last ping.
     differing: Vec<Tag>,
     leaving: bool,
 }
@@ -234,7 +234,7 @@ impl<H: Host> Actor<H> {
         !self.leaving && self.now < self.acts_until
     }
 
-    /// Before that moment a node must be gone for its number to be given to another.
+    /// The number of a node that was gone before this time may be reused.
     fn forgotten(&self) -> Millis {
         let timing = &self.settings.timing;
         let wanted = timing.wanted.as_duration() + timing.memory.as_duration() * 2;

@@ -1,4 +1,4 @@
-//! What the schedulers say is to be done: done here, or sent.
+//! Executes the actions of the schedulers: locally, or by sending messages.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::trace::{self, Step};
 use crate::wire::convert::{TaskContext, refusal_out, task_out};
 use crate::wire::proto::{Attempt, Body, Fenced, Notice, Probe, Refused, Reply, Started, Way};
 
-/// How long ago, as a duration.
+/// The time from `then` to `now`.
 fn since(now: Millis, then: Millis) -> Duration {
     Duration::from_secs_f64((now - then).get().max(0.0) / 1000.0)
 }
 
 impl<H: Host> Actor<H> {
-    /// Does everything that has gathered.
+    /// Executes all pending actions.
     pub(super) fn do_actions(&mut self) {
         let mut actions = std::mem::take(&mut self.node_actions);
         for action in actions.drain(..) {
@@ -39,7 +39,7 @@ impl<H: Host> Actor<H> {
         self.origin_actions = actions;
     }
 
-    /// To a node, perhaps this one.
+    /// Sends to a node, perhaps this one.
     fn send(&mut self, to: NodeIndex, body: Body) {
         if to == self.index {
             self.local.push_back(body);
@@ -49,7 +49,7 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// To a process, perhaps this one.
+    /// Sends to a process, perhaps this one.
     pub(super) fn send_to(&mut self, tag: Tag, body: Body) {
         if tag == self.me.key.tag {
             self.local.push_back(body);
@@ -58,7 +58,7 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// To the head; without one, whoever waits for an answer asks again.
+    /// Sends to the head; if there is none, the message is dropped, and whoever waits for an answer asks again.
     pub(super) fn send_to_head(&mut self, body: Body) {
         match self.election.head() {
             Some((_, key)) => self.send_to(key.tag, body),
@@ -94,7 +94,7 @@ impl<H: Host> Actor<H> {
                     epoch: report.term.0,
                 }));
             }
-            // Only origins fence.
+            // Only submitters send fences.
             Action::Global(ToGlobal::Fence(_)) => {}
             Action::Submitter(message) => self.tell_origin(&message, false),
         }
@@ -138,7 +138,7 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// A task that leaves this node's scheduler, with what travels with it.
+    /// The message for a task that leaves this node's scheduler, with its context.
     fn passed_on(
         &mut self,
         way: Way,
@@ -150,7 +150,7 @@ impl<H: Host> Actor<H> {
         Some(task_out(way, task, context, number))
     }
 
-    /// What travels with a task, one more step in its trace; `None` if it came without, which a repetition mends.
+    /// Takes the context of a task and adds a step to its trace; `None` if the task came without one, which its repetition corrects.
     fn packed(&mut self, id: TaskId, step: Step) -> Option<TaskContext> {
         let Some(kept) = self.contexts.remove(&id.0) else {
             self.metrics
@@ -177,7 +177,7 @@ impl<H: Host> Actor<H> {
             Stage::Hint => Step::Hint,
             Stage::Global => Step::Global,
         };
-        // Without its payload, which cannot be unless its time is over, the host says that it cannot start it.
+        // A context is missing only if its time is over; with an empty payload the host then reports that it cannot start the instance.
         let context = self.packed(task.id, step).unwrap_or_default();
         self.started = Some((task.id.0, context.hops));
         let here = Here {
@@ -195,7 +195,7 @@ impl<H: Host> Actor<H> {
         });
     }
 
-    /// News for the submitter of a task.
+    /// Sends news to the submitter of a task.
     fn tell_origin(&mut self, message: &ToSubmitter, global: bool) {
         let (id, body) = match *message {
             ToSubmitter::Started { id, attempt, .. } => {
@@ -260,7 +260,7 @@ impl<H: Host> Actor<H> {
                 self.send(to, Body::Task(body));
             }
             Action::Submitter(message) => self.tell_origin(&message, true),
-            // The global scheduler says nothing else.
+            // The global scheduler has no other actions.
             Action::Start { .. } | Action::Node(..) | Action::Global(_) => {}
         }
     }
@@ -287,7 +287,7 @@ impl<H: Host> Actor<H> {
                     self.send_to_head(Body::Fence(body));
                 }
             }
-            // The submitter says nothing else.
+            // The submitter has no other actions.
             Action::Start { .. } | Action::Node(..) | Action::Global(_) | Action::Submitter(_) => {}
         }
     }

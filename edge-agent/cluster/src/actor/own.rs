@@ -1,4 +1,4 @@
-//! The tasks of this node: asked for, open, settled, and the instances that came of them.
+//! The tasks that this node submits: open ones, their settlement, and the instances that they started.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use crate::tally::Tallied;
 use crate::trace::{self, Step};
 use crate::wire::convert::TaskContext;
 
-/// Tasks that this node placed by itself are numbered from here on.
+/// The first number of tasks that this node placed by itself, relative to the first task of the process.
 const BY_ITSELF: u64 = 1 << 39;
 
 /// A task that is not settled.
@@ -27,24 +27,24 @@ struct Open {
     outcomes: Option<mpsc::UnboundedSender<Outcome>>,
 }
 
-/// An instance that came of a task.
+/// An instance that was started for a task.
 #[derive(Clone, Debug)]
 struct Placed {
     on: Tag,
-    /// What is needed to do it once more.
+    /// The task, to be submitted again if its node is lost; `None` if it is not idempotent.
     again: Option<ScalingTask>,
     lost: bool,
 }
 
-/// The tables.
+/// The tables of this node's tasks and instances.
 #[derive(Debug)]
 pub(super) struct Own {
     open: IdMap<Open>,
     placed: Tallied<Placed>,
-    /// By age, for forgetting the oldest at the limit.
+    /// By age, to forget the oldest at the limit.
     order: VecDeque<u64>,
     limit: usize,
-    /// The number of the next attempt, of whatever task.
+    /// The number of the next attempt, across all tasks.
     next_issue: u64,
     next_by_itself: u64,
 }
@@ -77,17 +77,17 @@ impl Own {
         self.placed.len()
     }
 
-    /// The sum over what it has asked for and believes to run on a node.
+    /// The sum ([`crate::tally`]) over the instances that this node requested and believes to run on a node.
     pub(super) fn running_on(&self, tag: Tag) -> u64 {
         self.placed.sum(tag)
     }
 
-    /// What it believes to run on a node, as far as this holds.
+    /// The instances that this node believes to run on a node and for which `holds` is true.
     pub(super) fn believed_on(&self, tag: Tag, holds: impl Fn(u64) -> bool) -> Vec<u64> {
         self.placed.ids(tag, |id, _| holds(id))
     }
 
-    /// What travels with a task that is sent out, for the first time or again.
+    /// The context of a task that is sent out, for the first time or again.
     pub(super) fn submitted(&mut self, task: &Task<Resources>) -> Option<TaskContext> {
         let open = self.open.get_mut(&task.id.0)?;
         if open.attempt != task.attempt {
@@ -111,7 +111,7 @@ impl Own {
         }
         self.placed.insert(id.0, placed);
         self.order.push_back(id.0);
-        // Most of the oldest are gone already.
+        // Most of the oldest are already removed.
         while let Some(oldest) = self.order.front()
             && self.placed.get(*oldest).is_none()
         {
@@ -180,7 +180,7 @@ impl<H: Host> Actor<H> {
         None
     }
 
-    /// An instance runs here already, without a task: its room is taken.
+    /// Reserves room for an instance that already runs here, without a task.
     pub(super) fn hold(&mut self, demand: Resources) -> Option<TaskId> {
         let running = self.node.adopt(demand)?;
         let id = TaskId(self.own.next_by_itself);
@@ -195,7 +195,7 @@ impl<H: Host> Actor<H> {
         Some(id)
     }
 
-    /// Cut off from the others, a node has still its own room, and nobody else gives it away.
+    /// Starts an instance on this node, without the schedulers: a node that is cut off still has its own room, which nobody else allocates.
     fn start_by_itself(
         &mut self,
         task: &ScalingTask,
@@ -230,7 +230,7 @@ impl<H: Host> Actor<H> {
         self.own.put_placed(id, placed);
     }
 
-    /// News of a task of this node.
+    /// Handles news of a task of this node.
     pub(super) fn origin_hears(&mut self, message: ToSubmitter, hops: &[u64]) {
         let settled =
             self.submitter
@@ -266,7 +266,7 @@ impl<H: Host> Actor<H> {
                 let reason = Reason::Scheduler(refusal);
                 (id, Settlement::Refused(reason), "refused")
             }
-            // Whoever has started it asks, when this node is back, and is told to end it.
+            // The node that has started it asks when this node is back, and is told to end it.
             Settled::Unresolved(id) if !self.acts() => {
                 (id, Settlement::Refused(Reason::CutOff), "refused")
             }
@@ -283,13 +283,13 @@ impl<H: Host> Actor<H> {
             self.place(id, on, &open.task);
         }
         if open.outcomes.is_none() && !matches!(settled, Settled::Started(..)) {
-            // It was to be done once more, and nobody waits for the outcome.
+            // It was to be run again, and nobody waits for the outcome.
             self.host.news(InstanceNews::Failed(id));
         }
         tell(open.outcomes.as_ref(), &open.task, id, result, took);
     }
 
-    /// The instances of a lost node: those declared idempotent are asked for again.
+    /// Handles the instances of a lost node: those declared idempotent are requested again.
     pub(super) fn instances_lost(&mut self, on: Tag) {
         for id in self.own.placed.ids(on, |_, placed| !placed.lost) {
             let Some(placed) = self.own.placed.get_mut(id) else {
@@ -311,7 +311,7 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// An instance that this node has asked for has ended.
+    /// Handles the end of an instance that this node requested.
     pub(super) fn instance_ended(&mut self, id: u64, failed: bool) {
         if self.own.placed.remove(id).is_some() {
             self.host.news(if failed {
@@ -322,11 +322,11 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// A node that had been given up has an instance still. Whether it is to keep it.
+    /// Whether a node that had been given up should keep an instance that it still has.
     pub(super) fn keeps(&mut self, id: u64, index: NodeIndex) -> bool {
         let tag = self.directory.slot(index).key.tag;
         if self.own.open.contains_key(&id) {
-            // The news of its start had been lost.
+            // The message about its start was lost.
             let started = ToSubmitter::Started {
                 id: TaskId(id),
                 attempt: 0,
@@ -356,7 +356,7 @@ fn tell(
     took: Millis,
 ) {
     if let Some(outcomes) = outcomes {
-        // Who asked may have gone.
+        // The receiver may be gone.
         let _ = outcomes.send(Outcome {
             label: task.label,
             task: id.0,

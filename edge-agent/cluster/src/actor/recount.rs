@@ -1,10 +1,11 @@
-//! What was lost between two nodes of the news of instances, made good: an `Ended` that no stream carried.
+//! Repairs lost news of instances between two nodes, such as an `Ended` that no stream delivered.
 //!
-//! With every ping a node says the sum ([`crate::tally`]) over what runs on it for the receiver. Streams keep the order, so if nothing was lost the
-//! receiver has the same sum when the ping is there. If not, it asks, and the node lists what runs; of what the receiver believes to run there,
-//! the rest has ended. What is listed and not known stays a difference, which is remembered, so that it is not asked about again.
+//! With every ping a node sends the sum ([`crate::tally`]) over the instances that it runs for the receiver. Streams are ordered, so if nothing was
+//! lost, the receiver has the same sum when the ping arrives. If not, it asks, and the node lists what runs; of what the receiver believes to run
+//! there, the rest has ended. Listed instances that the receiver does not know remain a difference, which is remembered so that it is not asked
+//! about again.
 //!
-//! Bounded: one question per ping; a list is as long as [`crate::settings::LimitSettings::running`], in pieces of [`PIECE`].
+//! The cost is bounded: one question per ping; a list is at most as long as [`crate::settings::LimitSettings::running`], in pieces of [`PIECE`].
 
 use std::collections::BTreeMap;
 
@@ -15,23 +16,23 @@ use crate::host::Host;
 use crate::identity::{Key, Tag};
 use crate::wire::proto::{Body, Recount, Running};
 
-/// Instances in one message.
+/// The most instances in one message.
 const PIECE: usize = 512;
 
-/// What is known of another node's sum.
+/// What is known of the difference to another node's sum.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Difference {
-    /// By how much it is above this node's own, for a reason that is known.
+    /// The part of the difference that is explained: by how much its sum exceeds this node's own.
     known: u64,
-    /// The next piece of the list that is coming.
+    /// The index of the next piece of the list being received.
     next: u32,
 }
 
-/// By process.
+/// The differences, by process.
 pub(super) type Differences = BTreeMap<Tag, Difference>;
 
 impl<H: Host> Actor<H> {
-    /// A member says what runs there for this node, as a sum.
+    /// Handles the sum over what a member runs for this node.
     pub(super) fn tallied(&mut self, from: Key, sum: u64) {
         if self.number(from).is_none() {
             return;
@@ -44,7 +45,7 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// A member asks for a list of what runs here for it.
+    /// Sends a member the list of what runs here for it.
     pub(super) fn recount(&mut self, from: NodeIndex) {
         let tag = self.directory.slot(from).key.tag;
         let ids = self.running.ids(tag, |_, _| true);
@@ -68,7 +69,7 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// A piece of such a list: what is believed to run there and is not in it has ended.
+    /// Handles a piece of such a list: what is believed to run there and is not listed has ended.
     pub(super) fn counted(&mut self, from: NodeIndex, running: &Running) {
         let tag = self.directory.slot(from).key.tag;
         let span = running.first..=running.last;

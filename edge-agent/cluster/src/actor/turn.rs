@@ -1,4 +1,4 @@
-//! The loop: what comes in, what is due, what goes out.
+//! The main loop: takes input, does what is due, and sends the output.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::host::Host;
 use crate::link::FromLink;
 use crate::settings::Mode;
 
-/// Frames that are handled in one turn at most; then what they led to is sent.
+/// The most frames handled in one turn, before the resulting messages are sent.
 const FRAMES: usize = 64;
-/// Ends of instances that are handled in one turn at most.
+/// The most ends of instances taken in one turn.
 const ENDS: usize = 4096;
-/// How often tables are searched for what nobody needs any more.
+/// How often obsolete table entries are removed.
 const SWEEP: Duration = Duration::from_secs(1);
 
 impl<H: Host> Actor<H> {
@@ -66,7 +66,7 @@ impl<H: Host> Actor<H> {
         }
         self.say_goodbye();
         self.metrics.quorum.set(0);
-        // What is queued goes out before the streams end.
+        // Queued messages are sent before the streams end.
         self.streams.flush();
         tokio::time::sleep(Duration::from_millis(50)).await;
         self.streams.drop_all();
@@ -77,7 +77,7 @@ impl<H: Host> Actor<H> {
         match command {
             Command::Scale(tasks, outcomes) => self.scale(tasks, &outcomes),
             Command::Hold(demand, answer) => {
-                // Who asked may have gone: then nobody would free it.
+                // The requester may be gone: then nobody would release the room.
                 if let Err(Some(task)) = answer.send(self.hold(demand)) {
                     self.ended(End {
                         task,
@@ -91,7 +91,7 @@ impl<H: Host> Actor<H> {
             Command::Forget(node) => self.forget(&node),
             Command::Cut(nodes) => self.streams.shared().cuts.set(nodes),
             Command::Status(answer) => {
-                // Who asked may have gone.
+                // The requester may be gone.
                 let _ = answer.send(self.status());
             }
             Command::Leave(answer) => {
@@ -101,7 +101,7 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// Everything that is due, until nothing more follows from it; then it is sent.
+    /// Does everything that is due, until nothing more follows from it; then sends the messages.
     fn turn(&mut self) {
         if self.now >= self.next_tick {
             self.tick();
@@ -141,11 +141,11 @@ impl<H: Host> Actor<H> {
         self.settle_all();
     }
 
-    /// When something is due though nothing comes in.
+    /// When something is due next, even if no input arrives.
     fn next_wake(&self) -> Millis {
         let acts = self.acts();
         let global = self.global.as_ref().filter(|_| acts);
-        // With pre-schedulers there is nothing to wait for but their lists.
+        // With pre-schedulers the global scheduler only waits for their lists.
         let decision = global
             .filter(|global| global.has_work() && self.pre_schedulers.is_none())
             .map(|_| self.next_decision);
@@ -163,7 +163,7 @@ impl<H: Host> Actor<H> {
         })
     }
 
-    /// Forgets what belongs to tasks that nobody wants any more.
+    /// Removes the contexts of tasks that nobody wants any more.
     fn sweep(&mut self) {
         let limit = self.now - millis(self.settings.timing.memory.as_duration());
         self.contexts.retain(|_, kept| kept.deadline > limit);

@@ -1,6 +1,7 @@
 //! The lease on being the head, in the controller's store.
 //!
-//! The store orders candidates while it can be reached; it is not what makes a head ([`super`]), so that nothing but speed depends on it.
+//! While the store is reachable, it determines which candidate stands for election; it does not itself make a head ([`super`]), so that only speed
+//! depends on it.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -16,13 +17,13 @@ use fdn_core::{ClusterId, NodeId};
 #[error("the lease of the head cannot be asked for: {0}")]
 pub struct LeaseError(pub String);
 
-/// An answer on its way.
+/// A pending answer.
 pub type Asked<'a> = Pin<Box<dyn Future<Output = Result<LeaseResponse, LeaseError>> + Send + 'a>>;
 
-/// Where the lease is kept: in production `POST /edge/v1/lease`. One call is one atomic step: free or expired,
-/// it goes to who asks, under the next epoch; the holder who names its epoch keeps it.
+/// A store of leases: in production `POST /edge/v1/lease`. Each call is one atomic step: a free or expired lease
+/// goes to the requester, under the next epoch; a holder who names its epoch keeps it.
 pub trait LeaseStore: Send + Sync + 'static {
-    /// Asks for the lease.
+    /// Requests the lease.
     fn ask<'a>(&'a self, cluster: &'a ClusterId, request: &'a LeaseRequest) -> Asked<'a>;
 }
 
@@ -38,7 +39,7 @@ struct Held {
 }
 
 impl MemoryLeases {
-    /// One step at that moment.
+    /// Requests the lease at a given time.
     #[must_use]
     pub fn ask_at(
         &self,

@@ -1,16 +1,16 @@
-//! Who is the head, where the global scheduler runs. A pure state machine; the shell carries its messages.
+//! Election of the head, the member that runs the global scheduler. A pure state machine; the actor carries its messages.
 //!
-//! **Problem.** There must be a head soon after one is gone, also with the controller away, and two at once must do no harm.
+//! **Problem.** A new head is needed soon after one is gone, also while the controller is away, and two heads at once must do no harm.
 //!
-//! **Way.** A head has a number, its *epoch*, and the votes of more than half of the members for it; a member votes once per epoch, and never for
-//! one that is not above all it has seen (as terms in Raft: Ongaro and Ousterhout, USENIX ATC 2014, section 5.2). So there is
-//! at most one head per epoch. Who stands for election is not left to chance: while the controller answers, the candidate to whom
+//! **Solution.** A head has a number, its *epoch*, and the votes of more than half of the members for it; a member votes once per epoch, and only
+//! for an epoch above all that it has seen (like terms in Raft: Ongaro and Ousterhout, USENIX ATC 2014, section 5.2). So there is
+//! at most one head per epoch. Who stands for election is not left to chance: while the controller answers, it is the candidate to whom
 //! its store has given the lease ([`lease::LeaseStore`]); while it is away, the candidate with the smallest name among those that were
 //! heard of lately. A vote is refused while the voter still trusts another head, unless the candidate has the store's lease.
 //!
-//! **Two heads.** One that was cut off may not know that there is another. It has no majority and decides nothing
-//! ([`crate::membership`]), and what it sent before is refused by epoch: nodes take placements of the highest epoch they know only.
-//! Whatever a head does, a node has the last word on its own room.
+//! **Two heads.** A head that was cut off may not know that there is another. It has no majority and decides nothing
+//! ([`crate::membership`]), and what it sent before is rejected by epoch: nodes accept only placements of the highest epoch that they know.
+//! Whatever a head does, each node has the last word on its own room.
 //!
 //! **Complexity.** O(n) for n members per tick and per vote.
 
@@ -26,95 +26,95 @@ use fdn_scheduling::instance::Term;
 use crate::identity::Key;
 use crate::membership::{Membership, Status};
 
-/// The number of a head: the higher one counts.
+/// The number of a head: the highest one counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(pub u32);
 
 impl Epoch {
-    /// As the schedulers call it.
+    /// The term of the head's global scheduler.
     #[must_use]
     pub const fn term(self) -> Term {
         Term(self.0)
     }
 
-    /// The one after it. The last of all has none: whoever names it ends elections, and no node with them.
+    /// The next epoch. The very last one is its own successor: a member that names it stops all further elections, but crashes no node.
     const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 }
 
-/// What the controller's store says of the lease.
+/// The state of the lease in the controller's store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LeaseView {
     /// There is no store, or it has not answered for longer than a lease lasts.
     #[default]
     Away,
-    /// This node has it.
+    /// This node holds the lease.
     Mine,
-    /// Another node has it, or had it a moment ago.
+    /// Another node holds it, or did a moment ago.
     Others,
 }
 
-/// What a member knows of heads: part of every ping and every answer.
+/// What a member knows about heads: part of every ping and every answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// The highest epoch it has heard of. Who is let into a cluster learns it with the grants that let it act, so that an epoch in which there was
-    /// a head before its time is not taken for a new one.
+    /// The highest epoch of which it has heard. A new member learns it together with the grants that let it act, so that it does not take an epoch
+    /// that had a head before its time for a new one.
     pub epoch: Epoch,
-    /// The head it follows.
+    /// The head that it follows.
     pub head: Option<(Epoch, Key)>,
 }
 
-/// What members tell each other about heads.
+/// A message about heads between members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ballot {
-    /// Vote for the sender; it has the store's lease or not.
+    /// Vote for the sender; the flag says whether it holds the store's lease.
     Ask(Epoch, bool),
     /// The sender votes for the receiver.
     Vote(Epoch),
     /// This is the head.
     Head(Epoch, Key),
-    /// A head of this epoch was followed by the sender: one of an earlier epoch is none any more.
+    /// The sender has followed a head of this epoch: heads of earlier epochs are obsolete.
     Stale(Epoch),
 }
 
-/// What the shell must do.
+/// An action for the actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElectionAction {
-    /// Tell all members.
+    /// Send to all members.
     Tell(Ballot),
-    /// Tell one.
+    /// Send to one member.
     Answer(Key, Ballot),
-    /// There is another head, or none: who waited for the old one's decisions must not wait any longer.
+    /// The head has changed, or there is none now: nobody must wait any longer for decisions of the old one.
     Changed(Epoch, Option<Key>),
 }
 
 #[derive(Clone, Debug)]
 struct Candidacy {
     epoch: Epoch,
-    /// The highest epoch heard of before.
+    /// The highest epoch known before.
     before: Epoch,
     votes: BTreeSet<Key>,
     until: Millis,
 }
 
-/// The election as one member sees it.
+/// The state of the election from one member's point of view.
 #[derive(Clone, Debug)]
 pub struct Election {
     patience: Millis,
-    /// The highest epoch that was heard of, and the one voted in last.
+    /// The highest epoch heard of, and the last one in which this node voted.
     seen: Epoch,
     voted: Epoch,
-    /// The highest epoch whose head was followed: an older one never is again.
+    /// The highest epoch whose head was followed: an older one is never followed again.
     followed: Epoch,
     head: Option<(Epoch, Key)>,
     candidacy: Option<Candidacy>,
-    /// Before that, this node does not stand (again).
+    /// Until then this node does not stand for election.
     not_before: Millis,
 }
 
 impl Election {
-    /// With no head known. A round of votes that brings no majority within `patience` is followed by another.
+    /// The initial state, without a known head. If a round of votes brings no majority within `patience`, another one follows.
     #[must_use]
     pub fn new(now: Millis, patience: Millis) -> Self {
         Self {
@@ -128,17 +128,17 @@ impl Election {
         }
     }
 
-    /// The head, if one is known and a member.
+    /// The head, if one is known.
     #[must_use]
     pub const fn head(&self) -> Option<(Epoch, Key)> {
         self.head
     }
 
-    /// What this node tells of heads with pings and answers.
+    /// What this node tells about heads in pings and answers.
     #[must_use]
     pub fn known(&self) -> Known {
-        // An epoch that this node asks votes for is told by its question alone: a ping that overtakes that would cost it the votes, for nobody votes in an
-        // epoch of which there may have been a head.
+        // An epoch for which this node asks votes is announced only by its request: a ping that overtakes the request would cost it the votes,
+        // because nobody votes in an epoch that may already have had a head.
         let asked = self.candidacy.as_ref();
         let asked = asked.filter(|round| round.epoch == self.seen);
         Known {
@@ -147,7 +147,7 @@ impl Election {
         }
     }
 
-    /// A member says what it knows of heads.
+    /// Handles what a member knows about heads.
     pub fn told(
         &mut self,
         now: Millis,
@@ -171,14 +171,14 @@ impl Election {
         }
     }
 
-    /// As a new incarnation: what was voted for stays, for the process is the same.
+    /// Restarts as a new incarnation: the last vote is kept, because the process is the same.
     pub fn rejoin(&mut self, now: Millis, election_actions: &mut Vec<ElectionAction>) {
         self.candidacy = None;
         self.not_before = now + self.patience;
         self.drop_head(election_actions);
     }
 
-    /// This node does not want to be the head any more.
+    /// Gives up being the head or a candidate.
     pub fn resign(&mut self, me: Key, election_actions: &mut Vec<ElectionAction>) {
         self.candidacy = None;
         if self.head.is_some_and(|(_, key)| key == me) {
@@ -192,7 +192,7 @@ impl Election {
         }
     }
 
-    /// Time passes.
+    /// Handles the passage of time: drops an unfit head, and stands for election when due.
     pub fn tick(
         &mut self,
         now: Millis,
@@ -290,7 +290,7 @@ impl Election {
         }
     }
 
-    /// A message from a member.
+    /// Handles a message from a member.
     pub fn receive(
         &mut self,
         now: Millis,
@@ -319,7 +319,7 @@ impl Election {
                     .head
                     .is_some_and(|(known, head)| known == epoch && head != key)
                 {
-                    // Two clusters have become one: neither head is the head of all. The next one is above both.
+                    // Two clusters have become one: neither head is the head of all. The next epoch is above both.
                     self.seen = epoch.next();
                     self.followed = self.seen;
                     self.drop_head(election_actions);
@@ -359,7 +359,7 @@ impl Election {
             && !has_lease
             && members.status(now, head) == Status::Alive
         {
-            // It has not heard of the head.
+            // The candidate has not heard of the head.
             election_actions.push(ElectionAction::Answer(from, Ballot::Head(known, head)));
             return;
         }

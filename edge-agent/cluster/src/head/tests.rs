@@ -1,4 +1,4 @@
-//! Elections: one head per epoch, the right one, and another soon after it is gone.
+//! Elections: one head per epoch, the right one, and a new one soon after it is gone.
 
 use std::net::SocketAddr;
 
@@ -27,7 +27,7 @@ fn member(at: u32, candidate: bool) -> Member {
 }
 
 impl Election {
-    /// Numbers that are the same for two elections exactly if the same can happen from them.
+    /// Numbers that are equal for two elections exactly if the same can happen from them.
     pub(crate) fn encoded(&self, now: Millis) -> Vec<u64> {
         let left = |until: Millis| (until - now).max(Millis::ZERO).get().round() as u64;
         let number = |key: Key| u64::from(key.tag.get()) << 32 | u64::from(key.incarnation);
@@ -70,7 +70,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// All members of one cluster that hear each other; the first ones are candidates.
+    /// All members of one cluster, connected to each other; the first ones are candidates.
     fn new(count: u32, candidates: u32) -> Self {
         let timing = Timing {
             lease: ms(1e9),
@@ -119,7 +119,7 @@ impl Cluster {
         member(at, true).key
     }
 
-    /// Time passes; every live member hears of every other; then messages fly, those dropped that `lost` says.
+    /// Advances time; every live member hears of every other; then messages are delivered, except those that `lost` selects.
     fn step(&mut self, lost: &mut impl FnMut() -> bool) {
         self.now += ms(60.0);
         let alive: Vec<Key> = (0..)
@@ -225,7 +225,8 @@ fn when_the_head_leaves_the_next_candidate_follows_with_a_higher_epoch() {
     assert!(cluster.voters[4].election.known().epoch > before);
 }
 
-/// Found by the model of membership: one that had been given up while there was a head came back, was left alone, and took that head's epoch for itself.
+/// A past bug, found by the model of membership: a node that had been given up while there was a head came back, was left alone, and took that
+/// head's epoch for itself.
 #[test]
 fn an_epoch_of_which_a_member_tells_is_not_begun_again() {
     let mut cluster = Cluster::new(3, 1);
@@ -245,7 +246,7 @@ fn an_epoch_of_which_a_member_tells_is_not_begun_again() {
     cluster.run(10);
     assert!(cluster.all_follow(0));
     assert_eq!(cluster.voters[2].election.known().epoch, Epoch(8));
-    // Who is no member says nothing.
+    // A node that is not a member is ignored.
     let voter = &mut cluster.voters[0];
     let known = Known {
         epoch: Epoch(70),
@@ -273,12 +274,12 @@ fn while_the_store_answers_its_holder_is_the_head() {
     cluster.voters[2].lease = LeaseView::Mine;
     cluster.run(10);
     assert!(cluster.all_follow(2));
-    // The lease goes to another.
+    // The lease moves to another node.
     cluster.voters[2].lease = LeaseView::Others;
     cluster.voters[1].lease = LeaseView::Mine;
     cluster.run(10);
     assert!(cluster.all_follow(1));
-    // The store is away: the head stays.
+    // The store is unreachable: the head stays.
     for voter in &mut cluster.voters {
         voter.lease = LeaseView::Away;
     }

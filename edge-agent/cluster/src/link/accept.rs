@@ -1,4 +1,4 @@
-//! Being connected to.
+//! Accepts connections from other nodes.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -28,7 +28,7 @@ use crate::wire::codec::{FrameCodec, PATH};
 use crate::wire::proto::Frame;
 use fdn_core::enrol::NodeIdentity;
 
-/// Accepts connections until the node stops. Twice as many as each member may have: old and new ones.
+/// Accepts connections until the node stops. The limit is twice the number of connections per member, for old and new ones.
 pub(crate) async fn accept(links: Arc<Links>, listener: TcpListener) {
     let room = Arc::new(Semaphore::new(links.settings.limits.connections()));
     loop {
@@ -39,7 +39,7 @@ pub(crate) async fn accept(links: Arc<Links>, listener: TcpListener) {
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // Out of descriptors, most likely: accepting at once again would spin.
+                // Most likely out of file descriptors: retrying at once would spin.
                 warn!(%error, "a connection of a node cannot be accepted");
                 tokio::time::sleep(links.settings.timing.ping_every.as_duration()).await;
                 continue;
@@ -127,7 +127,7 @@ async fn answer(
         .await
 }
 
-/// The one method.
+/// The service's one method.
 struct Peers {
     links: Arc<Links>,
     identity: Option<NodeIdentity>,
@@ -151,7 +151,7 @@ impl StreamingService<Frame> for Peers {
     }
 }
 
-/// Frames that cannot fail.
+/// The frames of an outbox as the stream of a response.
 struct Answers(Drain);
 
 impl Stream for Answers {

@@ -1,4 +1,4 @@
-//! Links that are cut on purpose, in tests of partitions: nothing crosses them, in either direction, though they look alive.
+//! Links that are cut on purpose, in tests of partitions: nothing passes in either direction, although they look alive.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use fdn_core::NodeId;
 
-/// The nodes that this one is cut off from.
+/// The nodes from which this one is cut off.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cuts(Arc<Inner>);
 
@@ -17,7 +17,7 @@ struct Inner {
 }
 
 impl Cuts {
-    /// From these nodes and no others.
+    /// Replaces the set of nodes.
     pub(crate) fn set(&self, nodes: impl IntoIterator<Item = NodeId>) {
         let nodes: BTreeSet<NodeId> = nodes.into_iter().collect();
         let any = !nodes.is_empty();
@@ -25,7 +25,7 @@ impl Cuts {
         self.0.any.store(any, Ordering::Release);
     }
 
-    /// Whether it is cut off from this one.
+    /// Whether this node is cut off from that one.
     #[must_use]
     pub(crate) fn is_cut(&self, node: &NodeId) -> bool {
         self.0.any.load(Ordering::Acquire)

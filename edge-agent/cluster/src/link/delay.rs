@@ -1,6 +1,6 @@
 //! An emulated delay between nodes, for benchmarks and tests.
 //!
-//! Timers of tokio go by whole milliseconds, which is more than the delay of a link between two machines of one room. A thread that
+//! Tokio's timers have a resolution of a millisecond, which is more than the delay between two machines in one room. A thread that
 //! sleeps until the next message is due is exact to some tens of microseconds.
 
 use std::cmp::Reverse;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// Wakes whoever waits for a message to be due.
+/// Wakes the outboxes that wait for a message to be due.
 #[derive(Clone, Debug)]
 pub(crate) struct DelayLine {
     delay: Duration,
@@ -24,7 +24,7 @@ struct Wakes {
 }
 
 impl DelayLine {
-    /// A line of this delay, and its thread, which ends after the last copy of the line.
+    /// Creates a delay line and its thread, which ends after the last copy of the line is dropped.
     pub(crate) fn start(delay: Duration) -> std::io::Result<Self> {
         let wakes = Arc::new(Wakes::default());
         let weak = Arc::downgrade(&wakes);
@@ -34,7 +34,7 @@ impl DelayLine {
         Ok(Self { delay, wakes })
     }
 
-    /// When what is sent now arrives.
+    /// When a message sent now arrives.
     pub(crate) fn due(&self) -> Instant {
         Instant::now() + self.delay
     }
@@ -56,7 +56,7 @@ impl DelayLine {
     }
 }
 
-/// How long the thread sleeps when nobody waits, before it looks whether anybody is left.
+/// How long the thread sleeps when nothing waits, before it checks whether any copy of the line is left.
 const IDLE: Duration = Duration::from_millis(200);
 
 fn run(wakes: &Weak<Wakes>) {

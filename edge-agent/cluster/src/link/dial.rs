@@ -1,4 +1,4 @@
-//! Connecting to another node.
+//! Connects to other nodes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ enum DialError {
     Refused(String),
 }
 
-/// Connects to a node and keeps the stream until it ends.
+/// Connects to a node and serves the stream until it ends.
 pub(crate) async fn dial(links: Arc<Links>, address: SocketAddr) {
     let connected = timeout(links.connect_timeout(), connect(&links, address)).await;
     match connected.unwrap_or(Err(DialError::Timeout)) {
@@ -49,7 +49,7 @@ pub(crate) async fn dial(links: Arc<Links>, address: SocketAddr) {
             debug!(%address, error = &error as &dyn std::error::Error, "a node was not reached")
         }
     }
-    // Nobody hears this when the node is stopping.
+    // Nobody receives this while the node is stopping.
     let _ = links.events.send(FromLink::Unreached(address)).await;
 }
 

@@ -1,9 +1,9 @@
-//! Streams between nodes: connecting, being connected to, sending what is queued, and telling the node's task what comes in.
+//! Streams between nodes: connecting, accepting, sending queued messages, and passing received frames to the node's task.
 //!
-//! One stream per pair of nodes; both sides begin with a hello that names the process, its incarnation and its cluster. With
-//! certificates the name must be the certificate's. What is to be sent waits in a bounded [`outbox`]; whoever drains it takes all that waits as one
-//! frame, so frames grow with the load and an idle stream sends at once. What comes in waits in one bounded channel; when that is
-//! full, streams are not read, and HTTP/2's flow control holds the senders back until their outboxes are full and drop.
+//! There is one stream per pair of nodes; both sides begin with a hello that names the process, its incarnation and its cluster. With
+//! certificates, the name must be the certificate's. Outgoing messages wait in a bounded [`outbox`]; draining it takes all waiting messages as one
+//! frame, so frames grow with the load and an idle stream sends at once. Received frames wait in one bounded channel; when that is
+//! full, streams are not read, and HTTP/2's flow control holds the senders back until their outboxes are full and drop messages.
 
 pub(crate) mod accept;
 pub(crate) mod cut;
@@ -36,47 +36,47 @@ use crate::wire::proto::{Body, Frame, Hello};
 use crate::wire::{self, proto};
 use fdn_core::enrol::NodeIdentity;
 
-/// The window of one stream: what may be under way before the receiver has read it.
+/// The flow-control window of one stream: the bytes that may be in flight before the receiver has read them.
 pub(crate) const WINDOW: u32 = 1 << 20;
-/// The window of one connection, so that the unread bodies of some calls do not hold up those of others.
+/// The window of one connection, large enough that the unread bodies of some calls do not delay those of others.
 pub(crate) const CONNECTION_WINDOW: u32 = 32 << 20;
 
-/// A stream, unique in this process.
+/// The id of a stream, unique in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SessionId(u64);
 
-/// A stream that has begun.
+/// A newly opened stream.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) session: SessionId,
     pub(crate) member: Member,
-    /// Whether the other side is a member already.
+    /// Whether the other side is already a member.
     pub(crate) joined: bool,
     /// Whether this side has connected.
     pub(crate) dialed: bool,
     pub(crate) outbox: Arc<Outbox>,
-    /// Ends it.
+    /// Closes the stream when cancelled.
     pub(crate) closer: CancellationToken,
 }
 
-/// What streams tell the node's task.
+/// An event of a stream, for the node's task.
 #[derive(Debug)]
 pub(crate) enum FromLink {
     Opened(Box<Opened>),
     Frame(SessionId, Frame),
     Closed(SessionId),
-    /// Nobody could be reached there.
+    /// No node could be reached at this address, or the connection to it has ended.
     Unreached(std::net::SocketAddr),
 }
 
-/// What all streams of a node share.
+/// State shared by all streams of a node.
 pub(crate) struct Links {
     pub(crate) settings: Arc<ClusterSettings>,
-    /// What answers other requests of other nodes.
+    /// Answers other requests of other nodes.
     pub(crate) peers: Option<Arc<dyn Peers>>,
     pub(crate) cluster: ClusterId,
     pub(crate) tls: Option<TlsSource>,
-    /// What this node says first.
+    /// This node's present hello.
     pub(crate) hello: Mutex<Hello>,
     pub(crate) events: mpsc::Sender<FromLink>,
     pub(crate) cuts: Cuts,
@@ -87,7 +87,7 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// A new outbox, the hello in it.
+    /// A new outbox that contains the hello.
     fn outbox(&self) -> Arc<Outbox> {
         let outbox = Arc::new(Outbox::new(
             self.settings.limits.send_queue,
@@ -101,7 +101,7 @@ impl Links {
         outbox
     }
 
-    /// Who showed these certificates, if that is somebody to talk with.
+    /// The identity in a certificate chain; `None` if there is none or it is not to be talked to.
     pub(crate) fn identify(&self, chain: Option<&[CertificateDer<'_>]>) -> Option<NodeIdentity> {
         let first = chain?.first()?;
         let identity = tls::identity(chain)?;
@@ -116,7 +116,7 @@ impl Links {
         self.settings.timing.connect.as_duration()
     }
 
-    /// Reads a stream until it ends.
+    /// Runs a stream until it ends: checks the hello, then passes on the frames.
     async fn run(
         &self,
         mut frames: Streaming<Frame>,
@@ -179,7 +179,7 @@ impl Links {
         self.events.send(event).await.is_ok()
     }
 
-    /// The first frame: its hello, and what came with it.
+    /// Checks the first frame: returns the other side's member, whether it has joined, and the rest of the frame.
     fn greeted(
         &self,
         mut frame: Frame,

@@ -1,7 +1,7 @@
-//! What waits to be sent on one stream.
+//! The queue of messages to be sent on one stream.
 //!
-//! Bounded: at the bound scheduling messages are dropped, the newest first, and counted; the protocols above mend losses. Messages between members
-//! (pings and the like) are few, and are kept up to a bound of their own, for without them a busy node would look dead.
+//! It is bounded: at the bound, scheduling messages are dropped, the newest first, and counted; the protocols above recover from losses. Messages
+//! between members (such as pings) are few and have an extra reserve, because without them a busy node would look dead.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use super::delay::DelayLine;
 use crate::metrics::Metrics;
 use crate::wire::proto::{Body, Frame, Item};
 
-/// So many messages between members fit above the bound.
+/// How many messages between members fit above the bound.
 const RESERVE: usize = 1024;
 
 /// The queue of one stream.
@@ -62,13 +62,13 @@ impl Outbox {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whom it leads to, once that is known.
+    /// Sets the node at the other end, once it is known.
     pub(crate) fn to(&self, peer: &NodeId) {
-        // A stream has one hello.
+        // A stream has only one hello.
         let _ = self.peer.set(peer.clone());
     }
 
-    /// Queues messages, emptying the list; what has no room is dropped.
+    /// Queues messages, emptying the list; those for which there is no room are dropped.
     pub(crate) fn push(&self, items: &mut Vec<Item>) {
         let due = self.delay.as_ref().map(DelayLine::due);
         let mut dropped = 0;
@@ -95,7 +95,7 @@ impl Outbox {
         }
     }
 
-    /// Sends what is queued, then ends the stream.
+    /// Lets what is queued be sent, then ends the stream.
     pub(crate) fn close(&self) {
         let mut inner = self.lock();
         inner.closed = true;
@@ -153,7 +153,7 @@ const fn is_between_members(item: &Item) -> bool {
     )
 }
 
-/// Takes what is queued, frame by frame.
+/// The stream of queued messages, frame by frame.
 #[derive(Debug)]
 pub(crate) struct Drain(pub(crate) Arc<Outbox>);
 
@@ -166,7 +166,7 @@ impl Stream for Drain {
 }
 
 impl Drop for Drain {
-    /// Nobody sends any more: what is queued is lost, and so is all that follows.
+    /// Nothing is sent any more: what is queued is lost, and so is everything pushed later.
     fn drop(&mut self) {
         let mut inner = self.0.lock();
         inner.closed = true;

@@ -1,8 +1,8 @@
-//! Certificates: both sides show one of the cluster's authority, which names cluster and node.
+//! TLS between nodes: both sides show a certificate of the cluster's authority that names cluster and node.
 //!
-//! Nodes are reached by addresses that change; what counts is the name in the certificate's subject alternative names, a URI
-//! (RFC 5280, section 4.2.1.6), as in SPIFFE. So the usual check of a host name is replaced by one of that name, on both sides. Files are read again when they have
-//! changed, so that a renewed certificate counts from the next connection on.
+//! Nodes are reached at addresses that change; the identity is the name in the certificate's subject alternative names, a URI
+//! (RFC 5280, section 4.2.1.6), as in SPIFFE. So that name is checked instead of a host name, on both sides. The files are read again
+//! when they have changed, so that a renewed certificate applies from the next connection on.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,19 +19,19 @@ use crate::error::ClusterError;
 use crate::settings::TlsSettings;
 use fdn_core::enrol::NodeIdentity;
 
-/// HTTP/2.
+/// The protocol id of HTTP/2.
 const ALPN: &[u8] = b"h2";
 
-/// Both sides' settings, as read from files.
+/// The TLS configurations of both sides, as read from files.
 #[derive(Clone)]
 pub struct Tls {
-    /// For connecting. Whose certificate the other side shows is to be checked by [`identity`] after the handshake.
+    /// For outgoing connections. The caller must check the other side's certificate with [`identity`] after the handshake.
     pub client: Arc<ClientConfig>,
-    /// For being connected to. The same goes for this side.
+    /// For incoming connections. The same applies to them.
     pub server: Arc<ServerConfig>,
 }
 
-/// The files.
+/// The TLS configuration and its files.
 pub struct TlsSource {
     settings: TlsSettings,
     current: Mutex<(Option<SystemTime>, Tls)>,
@@ -50,7 +50,7 @@ impl TlsSource {
         })
     }
 
-    /// What counts now. Files that cannot be read leave what was read before.
+    /// The present configuration. If changed files cannot be read, the previous one is kept.
     #[must_use]
     pub fn current(&self) -> Tls {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,7 +65,7 @@ impl TlsSource {
     }
 }
 
-/// When the latest of the files was changed.
+/// The latest modification time of the files.
 fn changed(settings: &TlsSettings) -> Option<SystemTime> {
     let files = [&settings.ca, &settings.certificate, &settings.key];
     let times = files.map(|file| {
@@ -100,7 +100,7 @@ fn load(settings: &TlsSettings) -> Result<Tls, ClusterError> {
         .with_single_cert(chain.clone(), key.clone_key())
         .map_err(of)?;
     server.alpn_protocols = vec![ALPN.to_vec()];
-    // Whose it is, is checked after the handshake.
+    // Which node it belongs to is checked after the handshake.
     let known = Arc::clone(&provider);
     let judge = move |shown: &Shown<'_>| shown.signed_by(&roots, &known);
     let verifier = Judged::new(Arc::clone(&provider), Box::new(judge));
@@ -134,7 +134,7 @@ fn bad(path: &Path, reason: &dyn std::fmt::Display) -> ClusterError {
     }
 }
 
-/// Who showed these certificates: the one identity in the first.
+/// The identity of the holder of these certificates: the only one in the first; `None` if there is none or more than one.
 #[must_use]
 pub fn identity(chain: Option<&[CertificateDer<'_>]>) -> Option<NodeIdentity> {
     let certificate = webpki::EndEntityCert::try_from(chain?.first()?).ok()?;

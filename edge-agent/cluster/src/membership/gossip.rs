@@ -1,4 +1,4 @@
-//! What members tell each other of third ones, and what time brings.
+//! Exchange of opinions and gossip between members, and the periodic tick.
 
 use std::collections::BTreeSet;
 
@@ -8,35 +8,35 @@ use super::record::Status;
 use super::{Change, Membership};
 use crate::identity::{Key, Member};
 
-/// What a member thinks of others: part of every ping and every answer.
+/// A member's opinions of others: part of every ping and every answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opinions {
-    /// Whom it has not heard of for some time.
+    /// Members not heard of for some time.
     pub suspects: Vec<Key>,
-    /// Whom it has condemned.
+    /// Members that it has condemned.
     pub condemned: Vec<Key>,
-    /// Tells lists of members apart: who has another one is sent it.
+    /// A digest of its list of members: a member with a different one is sent the list.
     pub digest: u64,
 }
 
-/// What a member passes on of one.
+/// What a member passes on about one member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gossip {
     /// It is a member.
     Member {
-        /// Who.
+        /// The member.
         member: Member,
         /// Whether it takes no more instances.
         draining: bool,
-        /// Whether most of those that count know of it.
+        /// Whether most counting members know of it.
         counts: bool,
     },
-    /// It is no member any more.
+    /// It is no longer a member.
     Gone(Key),
 }
 
 impl Membership {
-    /// Something came from a member.
+    /// Notes that something was received from a member.
     pub fn heard(&mut self, now: Millis, from: Key) {
         if let Some(record) = self.records.get_mut(&from) {
             record.heard = now.max(record.heard);
@@ -54,7 +54,7 @@ impl Membership {
         }
     }
 
-    /// A ping came. Whether it may be answered with a grant.
+    /// Handles a ping; returns whether it may be answered with a grant.
     pub fn pinged(
         &mut self,
         now: Millis,
@@ -74,7 +74,7 @@ impl Membership {
         }
     }
 
-    /// The answer to a ping that was sent at that time.
+    /// Handles the answer to a ping that was sent at time `sent`.
     pub fn answered(
         &mut self,
         now: Millis,
@@ -101,7 +101,7 @@ impl Membership {
                 *asked = sent.max(*asked);
             }
         }
-        // An answer to an earlier question takes nothing back that a later one said.
+        // The answer to an earlier ping takes nothing back that a later one said.
         let mut later = Vec::new();
         for key in before.difference(&suspects) {
             let Some(record) = self.records.get_mut(key) else {
@@ -120,7 +120,7 @@ impl Membership {
         }
     }
 
-    /// Who hears that somebody is condemned joins in.
+    /// Condemns every member that another member has condemned.
     fn take_condemned(
         &mut self,
         now: Millis,
@@ -162,7 +162,7 @@ impl Membership {
         }
     }
 
-    /// What this node tells with pings and answers.
+    /// The opinions of this node for pings and answers.
     #[must_use]
     pub fn opinions(&self, now: Millis) -> Opinions {
         if now <= self.quiet_until {
@@ -187,7 +187,7 @@ impl Membership {
         opinions
     }
 
-    /// Looks who has become suspect, and when the next one may.
+    /// Determines which members are suspect, and when the next one may become so.
     fn look(&mut self, now: Millis) {
         self.opinions = self.opinions_anew(now);
         let heard = self
@@ -198,13 +198,13 @@ impl Membership {
         self.quiet_until = first.fold(Millis::INFINITY, Millis::min);
     }
 
-    /// A number that differs, almost surely, when two lists of members differ.
+    /// A number that almost surely differs when two lists of members differ.
     #[must_use]
     pub const fn digest(&self) -> u64 {
         self.opinions.digest
     }
 
-    /// FNV-1a over keys and draining.
+    /// The FNV-1a hash of keys and draining flags.
     pub(super) fn digest_of_list(&self) -> u64 {
         let mut hash = 0xCBF2_9CE4_8422_2325_u64;
         for (key, record) in &self.records {
@@ -219,7 +219,7 @@ impl Membership {
         hash
     }
 
-    /// Everything there is to pass on.
+    /// All members and former members, to be passed on.
     #[must_use]
     pub fn gossip(&self) -> Vec<Gossip> {
         let members = self.records.values();
@@ -232,7 +232,7 @@ impl Membership {
         members.chain(gone).collect()
     }
 
-    /// Takes over what a member passes on.
+    /// Takes over the gossip of a member.
     pub fn learn(&mut self, now: Millis, from: Key, gossip: &[Gossip], changes: &mut Vec<Change>) {
         for item in gossip {
             match item {
@@ -260,10 +260,10 @@ impl Membership {
         changes: &mut Vec<Change>,
     ) {
         let key = member.key;
-        // Who passes this node on as a member has admitted it, or heard of one who has.
+        // A member that passes this node on as a member has admitted it, or heard of one that has.
         self.joined |= key == self.me;
         if let Some(record) = self.records.get_mut(&key) {
-            // What most know stays known to most.
+            // A member known to most stays known to most.
             if counts && !record.counts {
                 record.counts = true;
                 self.count();
@@ -282,7 +282,7 @@ impl Membership {
         self.add(now, member.clone(), counts, changes);
     }
 
-    /// Condemns who is silent and suspect to most, and buries who was condemned by most a lease ago.
+    /// Condemns members that are silent and suspected by most, and buries those that most condemned a lease ago.
     pub fn tick(&mut self, now: Millis, changes: &mut Vec<Change>) {
         let majority = self.majority();
         let counting = self.counting();
@@ -305,7 +305,7 @@ impl Membership {
                     to_condemn.push(*key);
                 }
             }
-            // A tenth more, for clocks that run apart.
+            // A tenth longer, because clocks may run at different speeds.
             if record
                 .condemned_since
                 .is_some_and(|since| now > since + timing.lease * 1.1)
@@ -319,7 +319,7 @@ impl Membership {
         for key in to_bury {
             self.bury(key, changes);
         }
-        // When others are gone, fewer are a majority.
+        // When members are gone, a majority is smaller.
         let keys: Vec<Key> = self.condemned().collect();
         for key in keys {
             self.condemn(now, key, changes);
@@ -327,7 +327,7 @@ impl Membership {
         self.look(now);
     }
 
-    /// Who is condemned and not gone.
+    /// The members that are condemned and not yet gone.
     pub fn condemned(&self) -> impl Iterator<Item = Key> + '_ {
         let records = self.records.iter();
         records

@@ -1,43 +1,43 @@
-//! Who is in the cluster: join, suspect, condemned, lost, left. A pure state machine; the shell carries its messages.
+//! Membership of the cluster: joining, suspicion, condemnation, loss and leaving. A pure state machine; the actor carries its messages.
 //!
-//! **Problem.** A node that is given up for lost has its tasks done elsewhere, so it must not do them any more itself, though nobody can
-//! reach it. And one bad link must not cost a node its place.
+//! **Problem.** The tasks of a node that is given up for lost are done elsewhere, so the node must not do them any more itself, though nobody
+//! can reach it. And one bad link must not cost a node its membership.
 //!
-//! **Way.** Every node pings every other, as in SWIM's first step (Das and others, DSN 2002) without its sampling: the streams are
-//! there anyway. An answer is a *grant*: the asker may act for [`Timing::lease`] from the moment it asked (a leader lease turned
-//! round). A node acts only while more than half of the members, itself among them, grant it.
+//! **Solution.** Every node pings every other, as in SWIM's first step (Das and others, DSN 2002) but without its sampling: the streams
+//! exist anyway. An answer is a *grant*: the asker may act for [`Timing::lease`] from the moment it asked (a reversed leader
+//! lease). A node acts only while more than half of the members, itself included, grant it.
 //!
 //! 1. *Suspect*: nothing was heard of it for [`Timing::suspect_after`]. An opinion, told with every ping; it is taken back when
 //!    something is heard.
-//! 2. *Condemned*: nothing was heard of it for [`Timing::dead_after`], and by fresh answers more than half of the members suspect
-//!    it. Who condemns never grants it again, and tells everybody, who then condemn it too.
+//! 2. *Condemned*: nothing was heard of it for [`Timing::dead_after`], and according to fresh answers more than half of the members suspect
+//!    it. A member that condemns another never grants it again, and tells all members, which then condemn it too.
 //! 3. *Lost*: more than half of the members have condemned it, and a lease has passed since that was known. Only now are
 //!    schedulers told. The lost node has had no majority of grants since, so it does nothing any more ("fail-stop").
 //!
-//! A condemned node that hears of it gives its incarnation up and joins again under the next. That is what SWIM's incarnation
-//! numbers are for; here an incarnation also stands for the memory of the schedulers, which begins anew.
+//! A condemned node that hears of it gives up its incarnation and joins again under the next one. That is what SWIM's incarnation
+//! numbers are for; here an incarnation also stands for the memory of the schedulers, which starts empty.
 //!
-//! A process that was killed and started again comes back under its name with another tag. Where it asks to join from the address of
-//! the silent one before it, that one is known to be over without any vote, for an address is one process's at a time: so a cluster of two
-//! gets its second node back, which no majority could give up. This costs no safety: every list still holds all members that run, and a
-//! majority of a list that holds them is one of theirs too, so that two of them share a node as before. (To let the new one have the old
-//! one's vote at once would be more, and wrong: it does not know whom that one had condemned.)
+//! A process that was killed and restarted comes back under its name with another tag. If it asks to join from the address of
+//! the silent one before it, the earlier process is known to be over without any vote, because an address belongs to one process at a time: so a
+//! cluster of two gets its second node back, which no majority could give up. This costs no safety: every list still holds all members that run,
+//! and a majority of a list that holds them is one of theirs too, so that two majorities share a node as before. (To let the new process have the
+//! old one's vote at once would go further, and be wrong: it does not know whom the old one had condemned.)
 //!
-//! A member is let in by one that has its majority, but that may be the majority of a moment ago: one that has just been cut off still holds its
-//! leases, and could let in as many as outvote those it can no longer hear of. So whoever is new is one of the members at once, and makes
-//! a majority larger, but *counts* (its grants, suspicions, condemnations and votes) only once most of those that count know of it, which they show
-//! by having the same list; as in a change of members of Raft (Ongaro, 2014, section 4.1), the old ones must agree first.
+//! A member is admitted by one that has its majority, but that may be the majority of a moment ago: a member that was just cut off still holds its
+//! leases, and could admit so many that they outvote those it can no longer hear of. So a new node is a member at once, and makes
+//! a majority larger, but it *counts* (its grants, suspicions, condemnations and votes) only once most counting members know of it, which they show
+//! by having the same list; as in a membership change of Raft (Ongaro, 2014, section 4.1), the old members must agree first.
 //!
-//! **What is assumed.** Clocks of two nodes run equally fast within a tenth. Two majorities of one list always share a node. Whole sets of nodes joining and
-//! dying at the same moment on two sides of a partition are not covered; the rule that a node is the last authority over its
+//! **Assumptions.** Clocks of two nodes run equally fast within a tenth. Two majorities of one list always share a node. Whole sets of nodes that
+//! join and die at the same moment on two sides of a partition are not covered; the rule that a node is the last authority over its
 //! room holds even then.
 //!
-//! **How it is known to hold.** A model of small clusters is searched through to the end, and clusters of up to seven are tried with random faults (this module's
+//! **Verification.** A model of small clusters is searched exhaustively, and clusters of up to seven are tested with random faults (this module's
 //! tests); why no library does this: `docs/adr/0022-membership.md`.
 //!
-//! **Complexity.** A tick costs O(n) for n members, a ping and its answer O(k) for k of them that are suspect or condemned; news O(n log n).
+//! **Complexity.** A tick costs O(n) for n members, a ping and its answer O(k) for k of them that are suspect or condemned; gossip O(n log n).
 //!
-//! **Bounds.** [`Timing::members`]; one more is not admitted. Members that are gone are remembered, as many as there may be members.
+//! **Bounds.** [`Timing::members`]; one more is not admitted. Former members are remembered, as many as there may be members.
 
 mod gossip;
 mod record;
@@ -56,45 +56,45 @@ pub use record::Status;
 /// The times and bounds of membership.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timing {
-    /// For how long an answer to a ping allows its asker to act.
+    /// How long an answer to a ping allows its asker to act.
     pub lease: Millis,
-    /// After which silence a member is suspect.
+    /// The silence after which a member is suspect.
     pub suspect_after: Millis,
-    /// After which silence a member that most suspect is condemned; longer than the lease.
+    /// The silence after which a member that most suspect is condemned; longer than the lease.
     pub dead_after: Millis,
-    /// How old an answer may be to count for what it says of others.
+    /// How old an answer may be for its opinions of others to count.
     pub fresh: Millis,
     /// The most members.
     pub members: usize,
 }
 
-/// What has changed.
+/// A change of the membership.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A member is new.
     Joined(Member),
     /// A member is gone for good: lost, or left by itself.
     Gone(Key),
-    /// A member takes no more instances, or takes some again.
+    /// A member stops or resumes taking new instances.
     Draining(Key, bool),
-    /// The others have given this node up: it must join anew, under the next incarnation.
+    /// The others have given this node up: it must join again, under the next incarnation.
     Condemned,
 }
 
-/// Why somebody is not admitted.
+/// Why a node is not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// This node has no majority, or is no member itself yet.
+    /// This node has no majority, or is not a member itself yet.
     #[error("this node has no majority of the cluster itself")]
     NoQuorum,
-    /// A node of that name is a member and may be alive. It will be given up in time if it is not: by the others, if they are a majority,
-    /// or for a process that listens at its address.
+    /// A node of that name is a member and may be alive. If it is not, it is given up in time: by the others, if they are a majority,
+    /// or in favour of a process that listens at its address.
     #[error("a node of this name is a member")]
     NameTaken,
-    /// Another process has the same tag: draw another.
+    /// Another process has the same tag: draw another one.
     #[error("another process has this tag")]
     TagTaken,
-    /// The cluster has as many members as it may have.
+    /// The cluster has the maximum number of members.
     #[error("the cluster is full")]
     Full,
     /// This incarnation was given up.
@@ -102,27 +102,27 @@ pub enum Refusal {
     Condemned,
 }
 
-/// The members as one of them sees them.
+/// The members from one member's point of view.
 #[derive(Clone, Debug)]
 pub struct Membership {
     me: Key,
     timing: Timing,
-    /// Whether this node is a member itself, and not only asks to be.
+    /// Whether this node is a member itself, and does not only ask to be.
     joined: bool,
-    /// Members that count: alive or condemned.
+    /// The present members, alive or condemned.
     records: BTreeMap<Key, Record>,
-    /// Members that are gone, the latest last.
+    /// Former members, the latest last.
     gone: VecDeque<Key>,
-    /// What this node thinks of the others, as of any moment until `quiet_until`: made anew for what changes only.
+    /// This node's opinions of the others, valid until `quiet_until`: updated only for what changes.
     opinions: Opinions,
-    /// Before then nobody becomes suspect who is not.
+    /// Until then no further member can become suspect.
     quiet_until: Millis,
     /// Whether there are members that do not count yet.
     has_pending: bool,
 }
 
 impl Membership {
-    /// A cluster of one: of a founder, or of a node that is to join another and does not act before.
+    /// A cluster of one: of a founder, or of a node that is to join another cluster and does not act before that.
     #[must_use]
     pub fn new(now: Millis, me: Member, timing: Timing, is_founder: bool) -> Self {
         let key = me.key;
@@ -140,30 +140,30 @@ impl Membership {
         membership
     }
 
-    /// This node.
+    /// This node's key.
     #[must_use]
     pub const fn me(&self) -> Key {
         self.me
     }
 
-    /// Whether it is a member, and not only asks to be.
+    /// Whether this node is a member, and does not only ask to be.
     #[must_use]
     pub const fn is_joined(&self) -> bool {
         self.joined
     }
 
-    /// Nobody is there to join: this node is the first.
+    /// Founds a cluster, because there is none to join: this node is its first member.
     pub fn found(&mut self) {
         self.joined = true;
         self.count();
     }
 
-    /// All members that are not gone, this node among them.
+    /// All present members, including this node.
     pub fn members(&self) -> impl Iterator<Item = &Member> {
         self.records.values().map(|record| &record.member)
     }
 
-    /// How many members are not gone.
+    /// The number of present members.
     #[must_use]
     pub fn len(&self) -> usize {
         self.records.len()
@@ -175,13 +175,13 @@ impl Membership {
         self.records.is_empty()
     }
 
-    /// A member that is not gone.
+    /// A present member; `None` if the key is not one.
     #[must_use]
     pub fn get(&self, key: Key) -> Option<&Member> {
         self.records.get(&key).map(|record| &record.member)
     }
 
-    /// How a member stands with this node now.
+    /// The status of a member at this time, as seen by this node.
     #[must_use]
     pub fn status(&self, now: Millis, key: Key) -> Status {
         match self.records.get(&key) {
@@ -190,31 +190,31 @@ impl Membership {
         }
     }
 
-    /// Whether a member says that it takes no more instances.
+    /// Whether a member has declared that it takes no more instances.
     #[must_use]
     pub fn is_draining(&self, key: Key) -> bool {
         self.records.get(&key).is_some_and(|record| record.draining)
     }
 
-    /// How many are more than half of the members.
+    /// The number of members that form a majority: more than half.
     #[must_use]
     pub fn majority(&self) -> usize {
         self.records.len() / 2 + 1
     }
 
-    /// Whether a member's votes count: most of those that count know of it.
+    /// Whether a member's votes count: most counting members know of it.
     #[must_use]
     pub fn counts(&self, key: Key) -> bool {
         self.records.get(&key).is_some_and(|record| record.counts)
     }
 
-    /// Whether this node may act: it is not condemned, and most members have granted it that.
+    /// Whether this node may act: it is not condemned, and most members grant it.
     #[must_use]
     pub fn has_quorum(&self, now: Millis) -> bool {
         self.joined && self.granted(now) >= self.majority()
     }
 
-    /// Until when that holds if nobody answers any more; for asking often.
+    /// Until when [`Self::has_quorum`] holds if nobody answers any more; cheap to check often.
     #[must_use]
     pub fn acts_until(&self) -> Millis {
         if !self.joined || self.records.get(&self.me).is_none_or(Record::is_condemned) {
@@ -243,10 +243,10 @@ impl Membership {
         self.records.iter().filter(|entry| holds(*entry)).count()
     }
 
-    /// Somebody asks to join. `Ok(true)`: admitted now; all must be told. `Ok(false)`: is a member already.
+    /// Admits a node that asks to join. `Ok(true)`: admitted now; all members must be told. `Ok(false)`: it is a member already.
     ///
     /// # Errors
-    /// When that cannot be.
+    /// Why it is not admitted.
     pub fn admit(
         &mut self,
         now: Millis,
@@ -288,7 +288,7 @@ impl Membership {
         Ok(true)
     }
 
-    /// A later incarnation of a process says that the earlier ones are over.
+    /// Buries the earlier incarnations of a process when a later one appears.
     fn supersede(&mut self, member: &Member, changes: &mut Vec<Change>) {
         let older: Vec<Key> = self
             .members()
@@ -304,7 +304,7 @@ impl Membership {
         }
     }
 
-    /// A process that listens where a silent one of its name did says that that one is over.
+    /// Buries a silent process when a new one of its name listens at its address.
     fn succeed(&mut self, now: Millis, member: &Member, changes: &mut Vec<Change>) {
         let before = self.members().find(|other| {
             other.node == member.node
@@ -315,7 +315,7 @@ impl Membership {
         let Some(key) = before.map(|other| other.key) else {
             return;
         };
-        // One that still answers is another process, whatever it says of its address.
+        // A process that still answers is another process, whatever the new one says of its address.
         if self.status(now, key) != Status::Alive {
             self.bury(key, changes);
         }
@@ -330,13 +330,13 @@ impl Membership {
         self.count();
     }
 
-    /// Those that count.
+    /// The members that count.
     fn counting(&self) -> BTreeSet<Key> {
         let counting = self.records.iter().filter(|(_, record)| record.counts);
         counting.map(|(key, _)| *key).collect()
     }
 
-    /// Counts whom most of those that count know of, until there is nobody new among them.
+    /// Makes those members count that most counting members know of, until there are no further ones.
     fn count(&mut self) {
         loop {
             let counting = self.counting();
@@ -346,7 +346,7 @@ impl Membership {
                 let known = counting
                     .iter()
                     .filter(|key| **key == me || record.known_by.contains(key));
-                // If all that counted are gone for good nobody is left who could know better.
+                // If all that counted are gone for good, nobody is left who could know better.
                 if counting.is_empty() || known.count() > counting.len() / 2 {
                     record.counts = true;
                     is_news = true;
@@ -359,7 +359,7 @@ impl Membership {
         }
     }
 
-    /// A member has the same list as this node: it knows of all who are on it.
+    /// Notes that a member has the same list as this node: it knows of all members on it.
     fn agreed(&mut self, from: Key) {
         if self.has_pending {
             for record in self.records.values_mut().filter(|record| !record.counts) {
@@ -397,14 +397,14 @@ impl Membership {
         self.gone.contains(&key)
     }
 
-    /// A member leaves by itself, and has stopped acting before it said so; or an operator answers for it that it is dead.
+    /// Removes a member that leaves by itself and has stopped acting before it said so, or that an operator declared dead.
     pub fn left(&mut self, key: Key, changes: &mut Vec<Change>) {
         if key != self.me {
             self.bury(key, changes);
         }
     }
 
-    /// This node takes no more instances, or takes some again.
+    /// Makes this node stop or resume taking new instances.
     pub fn set_draining(&mut self, draining: bool, changes: &mut Vec<Change>) {
         self.drained(self.me, draining, changes);
     }
@@ -419,7 +419,7 @@ impl Membership {
         }
     }
 
-    /// The members by name, for choosing among them: those that are not condemned or suspect.
+    /// The members that are neither condemned nor suspect, with their names, for choosing among them.
     pub fn trusted(&self, now: Millis) -> impl Iterator<Item = (&NodeId, &Member)> {
         self.records
             .iter()

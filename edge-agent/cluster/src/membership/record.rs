@@ -1,4 +1,4 @@
-//! What a node knows of one member.
+//! A node's knowledge of one member.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,41 +7,41 @@ use serde::Serialize;
 
 use crate::identity::{Key, Member};
 
-/// How a member stands with this node.
+/// The status of a member from this node's point of view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// It was heard of lately.
+    /// Something was heard of it lately.
     Alive,
     /// It has been silent for some time.
     Suspect,
     /// It is being given up: it gets no more grants.
     Condemned,
-    /// It is no member any more, or never was one.
+    /// It is no longer a member, or never was one.
     Gone,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     pub(super) member: Member,
-    /// When something was heard of it.
+    /// When it was last heard of.
     pub(super) heard: Millis,
     /// When it was last granted to act.
     pub(super) granted: Option<Millis>,
     /// Until when it has granted this node to act.
     pub(super) lease: Millis,
-    /// Who suspects it, and when this node had asked.
+    /// The members that suspect it, and when this node sent them the ping that they answered so.
     pub(super) suspected_by: BTreeMap<Key, Millis>,
-    /// Whom it suspects by its last answers: where [`Record::suspected_by`] may name it.
+    /// The members that it suspects by its last answers: those whose [`Record::suspected_by`] may name it.
     pub(super) suspects: BTreeSet<Key>,
-    /// Who has condemned it, this node perhaps among them.
+    /// The members that have condemned it, perhaps including this node.
     pub(super) condemned_by: BTreeSet<Key>,
-    /// Since when most have.
+    /// Since when most members have condemned it.
     pub(super) condemned_since: Option<Millis>,
     pub(super) draining: bool,
-    /// Whether most of those that count know of it. It is one of the members before, but gives no vote.
+    /// Whether most counting members know of it. Before that it is a member, but has no vote.
     pub(super) counts: bool,
-    /// Until then: who has said that it knows of it.
+    /// Until it counts: the members that have shown that they know of it.
     pub(super) known_by: BTreeSet<Key>,
 }
 
@@ -62,7 +62,7 @@ impl Record {
         }
     }
 
-    /// Whether this node has condemned it: whoever hears of a condemnation joins in at once.
+    /// Whether this node has condemned it, which it does as soon as it hears of another's condemnation.
     pub(super) fn is_condemned(&self) -> bool {
         !self.condemned_by.is_empty()
     }

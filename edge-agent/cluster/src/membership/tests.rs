@@ -1,4 +1,4 @@
-//! Members in virtual time, with links that break and heal and nodes that die: who is given up does not act, and what heals grows together.
+//! Membership in virtual time, with links that break and heal and nodes that die: a node that is given up does not act, and the cluster reunites.
 
 mod model;
 
@@ -63,7 +63,7 @@ impl Node {
         }
     }
 
-    /// What is said to each other one from time to time.
+    /// The periodic message to each other node.
     fn greeting(&self, now: Millis) -> Message {
         if self.members.is_joined() {
             Message::Ping(now, self.members.opinions(now))
@@ -72,7 +72,7 @@ impl Node {
         }
     }
 
-    /// What a message changes here, and what is answered.
+    /// Handles a message; returns the answer.
     fn receive(
         &mut self,
         now: Millis,
@@ -111,13 +111,13 @@ impl Node {
         }
     }
 
-    /// Given up by the others: under the next incarnation it asks to join.
+    /// Joins again under the next incarnation after the others have given this node up.
     fn begin_anew(&mut self, now: Millis) {
         self.me.key.incarnation += 1;
         self.members = Membership::new(now, self.me.clone(), self.members.timing, false);
     }
 
-    /// As when a process is killed and started again: it knows nothing, and listens where the one before it did.
+    /// A process killed and restarted: it knows nothing, and listens at the same address.
     fn restart(&mut self, now: Millis) {
         self.me.key = Key {
             tag: Tag::new(self.me.key.tag.get() + 100),
@@ -131,7 +131,7 @@ impl Node {
 struct Cluster {
     now: Millis,
     nodes: Vec<Node>,
-    /// What is cut, by pairs.
+    /// The pairs of nodes between which links are cut.
     cut: Vec<(usize, usize)>,
     under_way: VecDeque<(Millis, usize, usize, Key, Message)>,
     changes: Vec<(usize, Change)>,
@@ -155,7 +155,7 @@ impl Cluster {
 
     fn send(&mut self, from: usize, to: usize, message: Message) {
         let key = self.nodes[from].me.key;
-        // Not in order of arrival on purpose: messages of one pair overtake each other now and then.
+        // Deliberately not in order: messages of one pair sometimes overtake each other.
         let delay = 5.0 + ((from * 31 + to * 17 + self.under_way.len()) % 40) as f64;
         if !self.is_cut(from, to) {
             self.under_way
@@ -241,7 +241,7 @@ impl Cluster {
     }
 }
 
-/// What is kept from one change to the next is what would be found by looking at all members.
+/// Checks that the cached opinions are those that a look at all members would yield.
 fn remembers_rightly(now: Millis, members: &Membership) {
     let sorted = |mut opinions: Opinions| {
         opinions.suspects.sort_unstable();
@@ -264,7 +264,7 @@ fn remembers_rightly(now: Millis, members: &Membership) {
     }
 }
 
-/// Somebody who acts under a key that another one has given up: this must never be.
+/// A node that acts under a key that another one has given up: this must never happen.
 fn who_acts_though_given_up(now: Millis, nodes: &[Node]) -> Option<(&NodeId, &NodeId)> {
     let live = || nodes.iter().filter(|node| node.alive);
     live()
@@ -276,7 +276,7 @@ fn who_acts_though_given_up(now: Millis, nodes: &[Node]) -> Option<(&NodeId, &No
         })
 }
 
-/// Whether all that live are members of one cluster, count for each other, and may act.
+/// Whether all live nodes are members of one cluster, count for each other, and may act.
 fn is_whole(now: Millis, nodes: &[Node]) -> bool {
     let live: Vec<&Node> = nodes.iter().filter(|node| node.alive).collect();
     let mut keys: Vec<Key> = live.iter().map(|node| node.me.key).collect();
@@ -374,7 +374,7 @@ fn who_was_given_up_comes_back_as_the_next_incarnation() {
     assert_eq!(cluster.nodes[4].me.key.incarnation, 2);
 }
 
-/// Found: two that had been given up came back through one that was cut off from the others in that very moment, and outvoted them.
+/// A past bug: two nodes that had been given up came back through one that was cut off from the others at that moment, and outvoted them.
 #[test]
 fn who_joins_through_one_that_was_just_cut_off_does_not_count() {
     for heal in [50.0, 100.0, 150.0, 200.0, 300.0] {
@@ -389,7 +389,7 @@ fn who_joins_through_one_that_was_just_cut_off_does_not_count() {
         assert_eq!(cluster.nodes[4].members.len(), 3, "{heal}");
         cluster.cut.clear();
         cluster.run(heal);
-        // 0, 3 and 4 here, 1 and 2 there.
+        // Nodes 0, 3 and 4 on one side, 1 and 2 on the other.
         cluster.cut = vec![(0, 1), (0, 2), (3, 1), (3, 2), (4, 1), (4, 2)];
         cluster.run(10_000.0);
         cluster.cut.clear();
@@ -436,7 +436,7 @@ fn one_of_two_lets_the_other_in_again_once_it_was_silent() {
 fn of_two_that_were_both_killed_neither_is_let_in_by_one_that_was_not_asked() {
     let mut cluster = Cluster::new(4);
     cluster.run(2000.0);
-    // Two and two; on each side one is killed and started again.
+    // Two and two; on each side one is killed and restarted.
     cluster.cut = vec![(0, 2), (0, 3), (1, 2), (1, 3)];
     cluster.run(2000.0);
     cluster.restart(1);
@@ -504,8 +504,8 @@ fn troubles() -> impl Strategy<Value = Vec<(f64, Trouble)>> {
     prop::collection::vec((50.0..3000.0, trouble), 1..16)
 }
 
-/// Whether those that count without this one outnumber the dead whom they have not given up yet; if they do not, an
-/// operator must say who is dead.
+/// Whether the counting members other than this one outnumber the dead that they have not given up yet; if not, an
+/// operator must declare who is dead.
 fn others_suffice(cluster: &Cluster, at: usize) -> bool {
     let nodes = cluster.nodes.iter().enumerate();
     let left: Vec<&Node> = nodes
@@ -549,14 +549,14 @@ proptest! {
                     }
                 }
                 Trouble::Heal => cluster.cut.clear(),
-                // Those that are left need not be a majority of all.
+                // The remaining nodes need not be a majority of all.
                 Trouble::Restart(node) => {
                     let node = node % count;
                     if cluster.nodes[node].alive && others_suffice(&cluster, node) {
                         cluster.restart(node);
                     }
                 }
-                // A majority stays: without it nobody can be given up, and an operator must say who is dead.
+                // A majority must remain: without it nobody can be given up, and an operator must declare who is dead.
                 Trouble::Kill(node) => {
                     let live = cluster.nodes.iter().filter(|node| node.alive).count();
                     let node = &mut cluster.nodes[node % count];

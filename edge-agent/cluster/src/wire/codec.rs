@@ -1,4 +1,4 @@
-//! Frames as gRPC messages.
+//! Encoding of frames as gRPC messages.
 
 use http::uri::PathAndQuery;
 use prost::Message;
@@ -7,13 +7,13 @@ use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder
 
 use super::proto::Frame;
 
-/// The method.
+/// The path of the gRPC method.
 pub(crate) const PATH: PathAndQuery = PathAndQuery::from_static("/fdn.cluster.v1.Peers/Stream");
 
-/// Room for a frame of a busy stream; grows for larger ones.
+/// The initial buffer size in bytes, enough for a frame of a busy stream; grows for larger ones.
 const BUFFER: usize = 32 * 1024;
 
-/// Writes and reads frames.
+/// Encodes and decodes frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FrameCodec;
 

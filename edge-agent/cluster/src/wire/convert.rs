@@ -1,4 +1,4 @@
-//! Between what is on the wire and what the rest of the crate works with. What does not parse is an error of the sender.
+//! Conversion between wire messages and the types of the rest of the crate. A value that cannot be converted is an error of the sender.
 
 use bytes::Bytes;
 use fdn_core::{MebiBytes, MilliCpu, Millis, NodeId, Resources};
@@ -9,12 +9,12 @@ use crate::head::{Ballot, Epoch, Known};
 use crate::identity::{Key, Member, Tag};
 use crate::membership::{Gossip, Opinions};
 
-/// A message that cannot be read.
+/// A message that cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a message has an unusable {0}")]
 pub(crate) struct Unreadable(pub(crate) &'static str);
 
-/// What travels with a task beside what schedulers look at.
+/// What travels with a task in addition to what schedulers use.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TaskContext {
     pub(crate) issue: u64,
@@ -87,7 +87,7 @@ impl TryFrom<&proto::Member> for Member {
     }
 }
 
-/// A time, which must be a number within reason: nothing else may reach the heaps of the schedulers.
+/// Checks a time, which must be a number within reason: nothing else may reach the heaps of the schedulers.
 pub(crate) fn time(ms: f64) -> Result<Millis, Unreadable> {
     if ms.is_finite() && (0.0..1e15).contains(&ms) {
         Ok(Millis::new(ms))
@@ -96,7 +96,7 @@ pub(crate) fn time(ms: f64) -> Result<Millis, Unreadable> {
     }
 }
 
-/// A task to be sent.
+/// The wire message of a task.
 pub(crate) fn task_out(
     way: proto::Way,
     task: &Task<Resources>,
@@ -120,7 +120,7 @@ pub(crate) fn task_out(
     }
 }
 
-/// A task that came, what came with it, and what is left to look at.
+/// The task in a wire message, and its context.
 pub(crate) fn task_in(
     task: proto::Task,
     payload_most: usize,
@@ -173,7 +173,7 @@ impl From<NodeReport<Resources>> for proto::NodeReport {
     }
 }
 
-/// How the node that sends this stands.
+/// The report of the node that sends this.
 pub(crate) fn report_in(
     report: &proto::NodeReport,
     node: NodeIndex,
@@ -206,7 +206,7 @@ pub(crate) fn refusal_in(refusal: u32) -> Result<Refusal, Unreadable> {
     known.ok_or(Unreadable("refusal"))
 }
 
-/// What goes with a ping or its answer.
+/// The wire message of opinions and knowledge of heads, for pings and answers.
 pub(crate) fn opinions_out(opinions: &Opinions, known: Known) -> proto::Opinions {
     let keys = |keys: &[Key]| keys.iter().map(|key| (*key).into()).collect();
     proto::Opinions {
@@ -222,7 +222,7 @@ pub(crate) fn opinions_out(opinions: &Opinions, known: Known) -> proto::Opinions
 pub(crate) fn opinions_in(opinions: &proto::Opinions) -> (Opinions, Known) {
     let keys = |keys: &[proto::Key]| keys.iter().map(|key| (*key).into()).collect();
     let known = Known {
-        // One of before tells of its head alone.
+        // An earlier version sends only the epoch of its head.
         epoch: Epoch(opinions.highest.max(opinions.epoch)),
         head: opinions.head.map(|key| (Epoch(opinions.epoch), key.into())),
     };

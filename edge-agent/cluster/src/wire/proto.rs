@@ -31,7 +31,7 @@ pub(crate) enum Body {
     /// The first message of each side.
     #[prost(message, tag = "1")]
     Hello(Hello),
-    /// The receiver is not admitted; the text says why.
+    /// The receiver is not admitted; contains the reason.
     #[prost(message, tag = "2")]
     Rejected(Rejected),
     #[prost(message, tag = "4")]
@@ -55,7 +55,7 @@ pub(crate) enum Body {
     Broken(Attempt),
     #[prost(message, tag = "13")]
     Fenced(Fenced),
-    /// An instance that was started for the receiver's task.
+    /// News or a question about an instance that was started for a task.
     #[prost(message, tag = "14")]
     Instance(Instance),
     #[prost(message, tag = "15")]
@@ -71,7 +71,7 @@ pub(crate) enum Body {
     /// The sender leaves: it has stopped acting.
     #[prost(message, tag = "20")]
     Leave(Key),
-    /// The receiver should list what runs there for the sender.
+    /// Asks the receiver to list the instances that it runs for the sender.
     #[prost(message, tag = "21")]
     Recount(Recount),
     #[prost(message, tag = "22")]
@@ -81,20 +81,20 @@ pub(crate) enum Body {
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(crate) struct Recount {}
 
-/// A piece of a list of what runs at the sender for the receiver.
+/// A piece of the list of instances that the sender runs for the receiver.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct Running {
     /// The number of the piece, from 0.
     #[prost(uint32, tag = "1")]
     pub(crate) at: u32,
-    /// The tasks from this one to `last` that are not in the list do not run.
+    /// Tasks from this id to `last` that are not in the list are not running.
     #[prost(fixed64, tag = "2")]
     pub(crate) first: u64,
     #[prost(fixed64, tag = "3")]
     pub(crate) last: u64,
     #[prost(fixed64, repeated, tag = "4")]
     pub(crate) ids: Vec<u64>,
-    /// With the last piece: the sum over all.
+    /// Only in the last piece: the sum over all instances.
     #[prost(fixed64, optional, tag = "5")]
     pub(crate) sum: Option<u64>,
 }
@@ -154,7 +154,7 @@ pub(crate) struct Resources {
     pub(crate) gpu_memory_mib: u64,
 }
 
-/// How a task comes to the receiver.
+/// How a task reaches the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 pub(crate) enum Way {
@@ -182,22 +182,22 @@ pub(crate) struct Task {
     pub(crate) remaining: f64,
     #[prost(double, tag = "7")]
     pub(crate) deadline: f64,
-    /// Hops of a hint, serial number of a placement.
+    /// The number of hops of a hint, or the serial number of a placement.
     #[prost(uint64, tag = "8")]
     pub(crate) number: u64,
-    /// Of the head that the task goes to, or that has placed it.
+    /// The epoch of the head that the task goes to, or that has placed it.
     #[prost(uint32, tag = "9")]
     pub(crate) epoch: u32,
     /// The number of the attempt among all attempts of its submitter.
     #[prost(uint64, tag = "10")]
     pub(crate) issue: u64,
-    /// What the instance is to be.
+    /// What to start.
     #[prost(bytes = "bytes", tag = "11")]
     pub(crate) payload: Bytes,
-    /// Where the task has been: see `convert::hop`.
+    /// The trace of the task: see [`crate::trace::push`].
     #[prost(fixed64, repeated, tag = "12")]
     pub(crate) hops: Vec<u64>,
-    /// With a bounce: how the sender stands.
+    /// Only with a bounce: the sender's report.
     #[prost(message, optional, tag = "13")]
     pub(crate) report: Option<NodeReport>,
 }
@@ -246,7 +246,7 @@ pub(crate) struct Fence {
     pub(crate) attempt: u32,
     #[prost(double, tag = "3")]
     pub(crate) deadline: f64,
-    /// To the global scheduler of this epoch; 0: to the node.
+    /// The epoch of the global scheduler that is addressed; 0: the node is.
     #[prost(uint32, tag = "4")]
     pub(crate) epoch: u32,
 }
@@ -296,24 +296,24 @@ pub(crate) struct Fenced {
     pub(crate) id: u64,
     #[prost(uint32, tag = "2")]
     pub(crate) attempt: u32,
-    /// The answer of the global scheduler, not of the node.
+    /// Whether this is the answer of the global scheduler, not of the node.
     #[prost(bool, tag = "3")]
     pub(crate) global: bool,
     #[prost(bool, tag = "4")]
     pub(crate) started: bool,
 }
 
-/// What is said of an instance.
+/// A message about an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 pub(crate) enum Word {
     /// Node to submitter: it has ended.
     Ended = 0,
-    /// Node to submitter: it still runs, though the node was given up and has joined anew. Is it wanted?
+    /// Node to submitter: it still runs, though the node was given up and has joined again. Is it wanted?
     Held = 1,
     /// Submitter to node: it is wanted.
     Keep = 2,
-    /// Submitter to node: another runs in its place; end it.
+    /// Submitter to node: another instance runs in its place; end it.
     Surplus = 3,
     /// Node to submitter: it could not be started.
     Failed = 4,
@@ -335,27 +335,27 @@ pub(crate) struct Opinions {
     pub(crate) condemned: Vec<Key>,
     #[prost(fixed64, tag = "3")]
     pub(crate) digest: u64,
-    /// The head the sender knows; epoch 0 if none.
+    /// The epoch of the head that the sender knows; 0 if none.
     #[prost(uint32, tag = "4")]
     pub(crate) epoch: u32,
     #[prost(message, optional, tag = "5")]
     pub(crate) head: Option<Key>,
-    /// The highest epoch the sender has heard of; not one that it asks votes for itself.
+    /// The highest epoch of which the sender has heard, except one for which it asks votes itself.
     #[prost(uint32, tag = "6")]
     pub(crate) highest: u32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Ping {
-    /// By the sender's clock; comes back with the answer.
+    /// The time by the sender's clock; returned in the answer.
     #[prost(double, tag = "1")]
     pub(crate) sent: f64,
     #[prost(message, required, tag = "2")]
     pub(crate) opinions: Opinions,
-    /// The sender's attempts from this number on may start at the receiver; none before the sender knows it as a member.
+    /// The sender's attempts from this number on may start at the receiver; absent until the sender knows the receiver as a member.
     #[prost(uint64, optional, tag = "3")]
     pub(crate) admitted: Option<u64>,
-    /// The sum over what runs at the sender for the receiver.
+    /// The sum over the instances that the sender runs for the receiver.
     #[prost(fixed64, optional, tag = "4")]
     pub(crate) tally: Option<u64>,
 }
@@ -368,24 +368,24 @@ pub(crate) struct Ack {
     pub(crate) granted: bool,
     #[prost(message, required, tag = "3")]
     pub(crate) opinions: Opinions,
-    /// By the answerer's clock.
+    /// The time by the clock of the answering node.
     #[prost(double, tag = "4")]
     pub(crate) clock: f64,
-    /// As with a ping.
+    /// As in a ping.
     #[prost(uint64, optional, tag = "5")]
     pub(crate) admitted: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Gossip {
-    /// A member, or else `gone`.
+    /// A member; if absent, `gone` is set.
     #[prost(message, optional, tag = "1")]
     pub(crate) member: Option<Member>,
     #[prost(bool, tag = "2")]
     pub(crate) draining: bool,
     #[prost(message, optional, tag = "3")]
     pub(crate) gone: Option<Key>,
-    /// Of a member of which most do not know yet.
+    /// Whether most counting members do not know of the member yet.
     #[prost(bool, tag = "4")]
     pub(crate) is_new: bool,
 }
@@ -396,7 +396,7 @@ pub(crate) struct Members {
     pub(crate) gossip: Vec<Gossip>,
 }
 
-/// What a ballot says.
+/// The kind of a ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 pub(crate) enum BallotKind {

@@ -1,4 +1,4 @@
-//! What is written can be read again.
+//! Encoded messages can be decoded again.
 
 use fdn_core::{MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::instance::{Refusal, Task, TaskId};

@@ -1,25 +1,25 @@
-//! A burst of tasks over several nodes that takes 95 % of the room: alone, with nodes dying, and with the head dying.
+//! A burst of tasks over several nodes that takes 95 % of the capacity: undisturbed, with nodes dying, and with the head dying.
 //!
-//! Every node asks for as many tasks, but nodes have more or less room. So many tasks find no room where they arrive, and when the last of
-//! those are asked for, few nodes have any: all three stages have to do with it.
+//! Every node submits the same number of tasks, but nodes have different capacities. So many tasks find no room where they arrive, and when the
+//! last of them are submitted, few nodes have any: all three stages are involved.
 
 use serde_json::{Value, json};
 
 use crate::journal;
 use crate::nodes::{Nodes, patient};
 
-/// In turn: their mean is 233 1/3 and 149 1/3.
+/// Used in turn: their means are 233 1/3 and 149 1/3.
 const SIZES: [(u64, u64); 3] = [(100, 64), (200, 128), (400, 256)];
 
-/// What a cluster is asked for.
+/// The load of a cluster.
 struct Load {
-    /// A node's room in proportion to the others'.
+    /// The capacity of each node, relative to the others.
     shares: &'static [u64],
     tasks: u64,
 }
 
-/// A node that has nearly all the room, since who is probed is drawn: of the tasks that find the others full, one in three does not hear of
-/// it without the head.
+/// One node has nearly all the room. Since the probed nodes are drawn at random, one in three of the tasks that find the other nodes full does
+/// not learn of it without the head.
 const SMALL: Load = Load {
     shares: &[1, 1, 1, 13],
     tasks: 400,
@@ -30,7 +30,7 @@ impl Load {
         self.shares.len() as u64
     }
 
-    /// Rooms of which all tasks together take 95 %.
+    /// The capacities of which all tasks together take 95 %.
     fn rooms(&self) -> Vec<(u64, u64)> {
         let parts: u64 = self.shares.iter().sum();
         let room = |third: u64, share: u64| self.tasks * third * 100 * share / (3 * 95 * parts);
@@ -44,7 +44,7 @@ impl Load {
         Nodes::start_with(self.rooms(), timing, pre_schedulers)
     }
 
-    /// Labels of a node's tasks in a wave, so that all waves of all nodes are all tasks.
+    /// The command for a node's part of a wave; the waves of all nodes together are all tasks.
     fn wave(&self, node: u64, wave: u64, waves: u64) -> Value {
         let part = self.nodes() * waves;
         let at = node * waves + wave;
@@ -61,7 +61,7 @@ impl Load {
     }
 }
 
-/// Each stage has started some.
+/// Checks that each stage has started some tasks.
 fn all_stages_took_part(cluster: &mut Nodes) {
     let started = ["local", "probe", "global"].map(|step| cluster.steps(step));
     assert!(started.iter().all(|count| *count > 0), "{started:?}");
@@ -103,30 +103,30 @@ mod soak {
     use super::*;
     use crate::nodes::{hasty, wait};
 
-    /// Every other one has a third of its neighbour's room: a quarter of all tasks find no room where they arrive.
+    /// Every second node has a third of its neighbour's capacity: a quarter of all tasks find no room where they arrive.
     const LARGE: Load = Load {
         shares: &[3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1],
         tasks: 20_000,
     };
 
-    /// The end of the labels of a node's tasks.
+    /// The end of the label range of a node's tasks.
     fn end_of(node: u64) -> u64 {
         LARGE.tasks * (node + 1) / LARGE.nodes()
     }
 
-    /// How many tasks a node asks for.
+    /// How many tasks a node submits.
     fn asked_by(node: u64) -> u64 {
         end_of(node) - LARGE.tasks * node / LARGE.nodes()
     }
 
-    /// The node that asks for the task with this label.
+    /// The node that submits the task with this label.
     fn owner(label: u64) -> u64 {
         (0..LARGE.nodes())
             .find(|node| label < end_of(*node))
             .expect("a label is one of all")
     }
 
-    /// The part of a wave that these nodes ask for.
+    /// Sends these nodes their part of a wave.
     fn order_of(cluster: &mut Nodes, nodes: Range<u64>, number: u64, waves: u64) {
         for (node, at) in cluster.nodes.iter_mut().zip(0..) {
             if !node.killed && nodes.contains(&at) {
@@ -162,7 +162,7 @@ mod soak {
         for number in 0..waves {
             LARGE.order_wave(&mut cluster, number, waves);
             if number == 2 {
-                // Their tasks, and others' tasks on them, are on their way.
+                // Their tasks, and others' tasks on them, are in flight.
                 for at in dead {
                     cluster.nodes[at].kill();
                 }
@@ -185,7 +185,7 @@ mod soak {
         );
         all_stages_took_part(&mut cluster);
         let mut record = journal::read(&cluster);
-        // The node that was cut off asks whether what it runs is wanted; the answers are on their way.
+        // The node that was cut off asks whether its instances are wanted; the answers are in flight.
         wait("surplus instances are ended", || {
             record = journal::read(&cluster);
             record.running.values().all(|on| on.len() == 1)
@@ -225,7 +225,8 @@ mod soak {
         let (mut head, mut by_first) = (0, 0);
         for number in 0..waves {
             if number == 3 {
-                // The smaller nodes are full: of what is asked there, much needs the global scheduler. One half is asked for before it dies.
+                // The smaller nodes are full: many of the tasks submitted there need the global scheduler. One half is submitted before the head
+                // dies.
                 order_of(&mut cluster, 0..LARGE.nodes() / 2, number, waves);
                 head = cluster.head();
                 cluster.nodes[head].kill();

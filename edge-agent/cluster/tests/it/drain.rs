@@ -1,4 +1,4 @@
-//! A node is drained, filled again, leaves, and comes back.
+//! A node is drained and filled again, leaves, and comes back.
 
 use serde_json::json;
 
@@ -11,7 +11,7 @@ fn burst(tasks: u64, first: u64) -> serde_json::Value {
     json!({ "burst": { "tasks": tasks, "first": first, "sizes": [[100, 10]], "life_ms": 0.0 } })
 }
 
-/// How many pieces of news of this kind nodes have written down.
+/// How many pieces of news of this kind are in the journals.
 fn told(cluster: &Nodes, kind: &str) -> usize {
     let news = journal::read(cluster).news;
     news.iter().filter(|news| news.contains(kind)).count()
@@ -22,7 +22,7 @@ fn a_draining_node_takes_nothing_and_one_that_leaves_is_gone_at_once() {
     let mut cluster = Nodes::start(3, CAPACITY, &patient());
     cluster.nodes[1].order(&json!({ "drain": true }));
     cluster.nodes[1].answer("done");
-    // Of three nodes two have room for twenty.
+    // Two of the three nodes have room for twenty.
     cluster.nodes[0].order(&burst(20, 0));
     assert_eq!(cluster.nodes[0].answer("settled")["started"], 20);
     assert_eq!(cluster.nodes[1].status()["running"], 0);
@@ -65,7 +65,7 @@ fn instances_declared_idempotent_are_started_again_elsewhere() {
     });
 }
 
-/// Of two nodes one is no majority that could give the other up; but whoever listens at its address knows that it is over.
+/// One of two nodes is no majority that could give up the other; but a process that listens at the other's address proves that it is over.
 #[test]
 fn either_of_two_nodes_may_be_killed_and_started_again() {
     killed_and_started_again(1);
@@ -79,7 +79,7 @@ fn killed_and_started_again(times: usize) {
             cluster.again(killed);
             cluster.wait_until_together(2);
         }
-        // One alone has room for ten.
+        // One node alone has room for ten.
         cluster.nodes[1 - killed].order(&burst(20, 0));
         let settled = cluster.nodes[1 - killed].answer("settled");
         assert_eq!(settled["started"], 20);

@@ -1,10 +1,10 @@
-//! What nodes wrote down, and whether it obeys the rules.
+//! Reads the journals of nodes, and checks the rules.
 
 use std::collections::BTreeMap;
 
 use crate::nodes::Nodes;
 
-/// What a node said of one of its tasks.
+/// The outcome that a node reported for one of its tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Started(String),
@@ -14,18 +14,18 @@ pub(crate) enum Outcome {
 
 #[derive(Debug, Default)]
 pub(crate) struct Record {
-    /// By task: on which live nodes an instance runs.
+    /// By task: the live nodes on which an instance runs.
     pub(crate) running: BTreeMap<u64, Vec<String>>,
-    /// By label: the task and what became of it.
+    /// By label: the task and its outcome.
     pub(crate) outcomes: BTreeMap<u64, (u64, Outcome)>,
-    /// Starts on any node, ended or not, killed or not.
+    /// The number of starts on any node, ended or not, killed or not.
     pub(crate) starts: usize,
-    /// Instances that were told to end since another runs.
+    /// The number of instances that were told to end because another one runs.
     pub(crate) surplus: usize,
     pub(crate) news: Vec<String>,
 }
 
-/// Reads all journals, line by line in their order, and checks each node's room after every line.
+/// Reads all journals, line by line in order, and checks each node's capacity after every line.
 pub(crate) fn read(nodes: &Nodes) -> Record {
     let mut record = Record::default();
     for (at, node) in nodes.nodes.iter().enumerate() {
@@ -33,7 +33,7 @@ pub(crate) fn read(nodes: &Nodes) -> Record {
         let text = std::fs::read_to_string(nodes.journal(at)).unwrap_or_default();
         let mut running: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         let mut used = (0, 0);
-        // A line that was being written at the kill is none.
+        // The line being written at the time of a kill does not count.
         let complete = text.rfind('\n').map_or("", |end| &text[..end]);
         for line in complete.lines() {
             let words: Vec<&str> = line.splitn(5, ' ').collect();
@@ -87,7 +87,7 @@ pub(crate) fn read(nodes: &Nodes) -> Record {
 }
 
 impl Record {
-    /// Every task has at most one instance that lasts, and every outcome is true.
+    /// Checks that every task has at most one lasting instance, and that every outcome is true.
     pub(crate) fn check(&self, nodes: &Nodes) {
         for (task, on) in &self.running {
             assert_eq!(on.len(), 1, "task {task} runs on {on:?}");

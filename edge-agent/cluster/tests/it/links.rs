@@ -1,4 +1,4 @@
-//! News that get lost while a link is cut.
+//! News that are lost while a link is cut.
 
 mod soak {
     use serde_json::json;
@@ -6,12 +6,12 @@ mod soak {
     use crate::nodes::{Node, Nodes, patient, wait};
 
     const CAPACITY: (u64, u64) = (1000, 1000);
-    /// More on each node than one message lists.
+    /// More instances on each node than one message lists.
     const STAYING: u64 = 2000;
 
     #[test]
     fn ends_of_instances_that_nobody_heard_of_are_found_out_when_the_link_is_back() {
-        // Nobody is given up meanwhile.
+        // No node is given up meanwhile.
         let mut cluster = Nodes::start(3, CAPACITY, &patient());
         let mut burst = |tasks: u64, first: u64, life: f64| {
             cluster.nodes[0].order(&json!({ "burst": {

@@ -1,4 +1,4 @@
-//! A cluster of processes for tests: killed, cut off, and what they wrote down.
+//! A cluster of processes for tests: they can be killed and cut off, and their journals read.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,43 +9,43 @@ use tempfile::TempDir;
 pub(crate) use crate::process::{Node, wait};
 use crate::process::{are_together, start_all};
 
-/// More processes than this are started by one test at a time.
+/// A test that starts more processes than this runs alone.
 const FEW: usize = 4;
 
-/// The turn of a test that starts more than [`FEW`]; the next test has its own once the processes of this one have ended.
+/// The lock of tests that start more than [`FEW`] processes; the next such test starts once the processes of this one have ended.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     // A test that failed has ended its processes as well.
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Times for a cluster in which nobody dies: no pause of a busy machine is taken for a death.
+/// Timing for a cluster in which no node dies: a pause of a busy machine must not be taken for a death.
 pub(crate) fn patient() -> Value {
     json!({ "lease": "60s", "suspect_after": "40s", "dead_after": "120s" })
 }
 
-/// Times for a cluster in which a node dies or is cut off: it is given up after a while, and one that is only slow is not.
+/// Timing for a cluster in which a node dies or is cut off: it is given up after a while, and one that is only slow is not.
 pub(crate) fn mortal() -> Value {
     json!({ "lease": "8s", "suspect_after": "4s", "dead_after": "12s" })
 }
 
-/// The same where nobody is patient: what a node that is cut off cannot place is refused soon.
+/// Like [`mortal`], but fast: what a node that is cut off cannot place is refused soon.
 pub(crate) fn hasty() -> Value {
     json!({ "lease": "4s", "suspect_after": "3s", "dead_after": "6s", "wanted": "20s" })
 }
 
-/// All of them.
+/// The nodes of a cluster.
 pub(crate) struct Nodes {
     pub(crate) nodes: Vec<Node>,
-    /// What each has, in thousandths of a core and MiB.
+    /// The capacity of each, in thousandths of a core and MiB.
     pub(crate) rooms: Vec<(u64, u64)>,
     folder: TempDir,
-    /// Given back last, when all processes have ended.
+    /// Released last, when all processes have ended.
     _turn: Option<MutexGuard<'static, ()>>,
 }
 
 impl Node {
-    /// As a power loss: nothing is written, nobody is told.
+    /// Kills the process, as a power loss would: nothing is written, no node is told.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it has ended");
@@ -54,12 +54,12 @@ impl Node {
 }
 
 impl Nodes {
-    /// So many nodes in one cluster, each with this room and these settings of `timing`: [`patient`], [`mortal`] or [`hasty`].
+    /// Starts this many nodes of one cluster, each with this capacity and these `timing` settings: [`patient`], [`mortal`] or [`hasty`].
     pub(crate) fn start(count: usize, capacity: (u64, u64), timing: &Value) -> Self {
         Self::start_with(vec![capacity; count], timing, 0)
     }
 
-    /// The same, each node with a room of its own and the head with so many pre-schedulers.
+    /// Like `start`, with an individual capacity for each node and this many pre-schedulers on the head.
     pub(crate) fn start_with(
         rooms: Vec<(u64, u64)>,
         timing: &Value,
@@ -96,7 +96,7 @@ impl Nodes {
         self.nodes.iter_mut().filter(|node| !node.killed)
     }
 
-    /// Until every live node is a member that may act, sees so many members, all connected, and the same head.
+    /// Waits until every live node is a member that may act, sees this many members, all connected, and the same head.
     pub(crate) fn wait_until_together(&mut self, members: usize) {
         wait("all nodes are members of one cluster with one head", || {
             let statuses: Vec<Value> = self.live().map(Node::status).collect();
@@ -104,14 +104,14 @@ impl Nodes {
         });
     }
 
-    /// Starts a killed node again, as its machine would.
+    /// Restarts a killed node, as its machine would.
     pub(crate) fn again(&mut self, at: usize) {
         let others = self.nodes.iter().filter(|node| !node.killed);
         let seeds: Vec<String> = others.map(|node| node.address.clone()).collect();
         self.nodes[at] = self.nodes[at].again(&seeds);
     }
 
-    /// Cuts a node off from all others, or heals that.
+    /// Cuts a node off from all others, or reconnects it.
     pub(crate) fn cut(&mut self, at: usize, cut: bool) {
         let name = self.nodes[at].name.clone();
         let others: Vec<String> = self.nodes.iter().map(|node| node.name.clone()).collect();
@@ -126,13 +126,13 @@ impl Nodes {
         }
     }
 
-    /// How many tasks the live nodes have passed on or started in this way.
+    /// How many tasks the live nodes have passed on or started by this step.
     pub(crate) fn steps(&mut self, step: &str) -> u64 {
         let count = |node: &mut Node| node.status()["stages"][step].as_u64().unwrap_or(0);
         self.live().map(count).sum()
     }
 
-    /// Which node is the head.
+    /// The index of the head.
     pub(crate) fn head(&mut self) -> usize {
         let head = self.live().next().expect("one lives").status()["head"].clone();
         let is_head = |node: &Node| head == node.name.as_str();

@@ -1,4 +1,4 @@
-//! Nodes of a cluster as separate processes, and orders to them: for the tests and for the benchmark.
+//! Nodes of a cluster as separate processes, and commands to them: for the tests and for the benchmark.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// How long a condition may take to come true before it counts as false for ever.
+/// How long a condition may take to become true before the test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-/// The pause between two questions.
+/// The pause between two checks.
 const POLL: Duration = Duration::from_millis(20);
 
 /// One process.
@@ -20,10 +20,10 @@ pub(crate) struct Node {
     pub(crate) child: Child,
     input: Option<ChildStdin>,
     answers: Receiver<Value>,
-    /// Answers that came while another one was waited for.
+    /// Answers that arrived while another one was awaited.
     early: VecDeque<Value>,
     pub(crate) address: String,
-    /// What it was started with.
+    /// The configuration with which it was started.
     config: Value,
     pub(crate) killed: bool,
 }
@@ -69,7 +69,7 @@ impl Node {
         node
     }
 
-    /// The same machine after its process was killed: same name, same address, another process. It asks these to be let in.
+    /// The same machine after its process was killed: same name and address, another process. It asks these seeds for admission.
     pub(crate) fn again(&self, seeds: &[String]) -> Self {
         let mut config = self.config.clone();
         config["settings"]["listen"] = json!(self.address);
@@ -119,7 +119,7 @@ impl Node {
     }
 }
 
-/// Nodes of one cluster, one for each of these rooms in thousandths of a core and MiB. The first begins it, the others ask that one.
+/// Starts the nodes of one cluster, one for each capacity in thousandths of a core and MiB. The first one founds it, the others ask that one.
 pub(crate) fn start_all(
     cluster: &str,
     rooms: &[(u64, u64)],
@@ -130,7 +130,7 @@ pub(crate) fn start_all(
     for (at, room) in rooms.iter().enumerate() {
         let name = format!("n{at:02}");
         let mut settings = settings.clone();
-        // Not one that a client could be given while the node is started again.
+        // Not an ephemeral port, which a client could be given while the node is being restarted.
         settings["listen"] = json!(format!("127.0.0.1:{}", fdn_testkit::ports::local()));
         settings["plaintext"] = json!(true);
         settings["founder"] = json!(at == 0);
@@ -145,7 +145,7 @@ pub(crate) fn start_all(
     nodes
 }
 
-/// Whether every one of them is a member that may act, sees so many members, all connected, and the same head.
+/// Whether each of them is a member that may act, sees this many members, all connected, and the same head.
 pub(crate) fn are_together(statuses: &[Value], members: usize) -> bool {
     statuses.iter().all(|status| {
         let list = status["members"].as_array().expect("a list");
@@ -160,7 +160,7 @@ pub(crate) fn are_together(statuses: &[Value], members: usize) -> bool {
     })
 }
 
-/// Asks again and again, with pauses: whoever is asked needs the processor too.
+/// Checks a condition repeatedly, with pauses, because the checked processes need the processor too.
 pub(crate) fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     let started = Instant::now();
     while !condition() {

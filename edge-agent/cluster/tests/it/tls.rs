@@ -29,7 +29,7 @@ fn authority() -> CertifiedIssuer<'static, KeyPair> {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// Writes a certificate that names a node, and what belongs to it.
+/// Writes a certificate that names a node, its key and its authority.
 fn certify(
     folder: &Path,
     ca: &CertifiedIssuer<'_, KeyPair>,
@@ -57,7 +57,7 @@ fn certify(
     }
 }
 
-/// No pause of a busy machine is taken for a death, and who was refused comes again soon.
+/// No pause of a busy machine is taken for a death, and a refused node retries soon.
 fn timing() -> TimingSettings {
     TimingSettings {
         wanted: DurationMs::from_secs(100),
@@ -122,7 +122,7 @@ async fn nodes_of_one_authority_form_a_cluster_and_others_stay_outside() {
     })
     .await;
 
-    // Of another authority; of another cluster; under a name that is not the certificate's.
+    // By another authority; of another cluster; under a name that is not the certificate's.
     let other = self::certify(folder.path(), &authority(), "test", "c");
     let c = start("c", other, Some(a.address())).await;
     let d = start("d", certify("elsewhere", "d"), Some(a.address())).await;
@@ -137,7 +137,7 @@ async fn nodes_of_one_authority_form_a_cluster_and_others_stay_outside() {
     }
     assert_eq!((members(&a).await, members(&b).await), (2, 2));
 
-    // What is asked for at one node starts on either.
+    // Tasks submitted at one node start on either.
     let task = |label| ScalingTask {
         label,
         demand: Resources::new(MilliCpu(500), MebiBytes(100)),

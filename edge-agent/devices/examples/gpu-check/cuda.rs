@@ -1,4 +1,4 @@
-//! As much of the CUDA driver as it takes to allocate memory, loaded at run time.
+//! The part of the CUDA driver that is needed to allocate memory, loaded at run time.
 
 #![allow(
     unsafe_code,
@@ -21,10 +21,10 @@ type SetCurrent = unsafe extern "C" fn(*mut c_void) -> c_int;
 type Allocate = unsafe extern "C" fn(*mut u64, usize) -> c_int;
 type Free = unsafe extern "C" fn(u64) -> c_int;
 
-/// Whether the driver gives this many bytes of the first visible device.
+/// Whether the driver allocates this many bytes on the first visible device.
 pub(crate) fn allocate(bytes: usize) -> Result<bool, String> {
-    // SAFETY: the driver's library has no initialiser that could harm; its functions are called with the signatures that cuda.h
-    // gives them (12.x), from one thread, with pointers to locals that outlive each call.
+    // SAFETY: the driver's library has no harmful initialiser; its functions are called with the signatures in cuda.h (12.x), from one thread,
+    // with pointers to locals that outlive each call.
     unsafe {
         let library = Library::new("libcuda.so.1").map_err(|e| e.to_string())?;
         macro_rules! symbol {

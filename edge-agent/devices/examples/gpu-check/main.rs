@@ -1,12 +1,12 @@
-//! Checks device binding against the GPUs of this machine: `make gpu-check`.
+//! Checks the binding of devices with the GPUs of this machine: `make gpu-check`.
 //!
 //! 1. Finds the devices through NVML.
-//! 2. Runs 200 random sequences of binds, ends and restarts on an allocation table of them, and counts what is bound without the allocation table's help.
-//! 3. Where the MPS control daemon runs (or can be started), binds a slice and starts a program with what it was granted: an allocation
-//!    within the slice must succeed, and one past it must be refused by the driver.
+//! 2. Runs 200 random sequences of binds, ends and restarts on an allocation table of them, and counts what is bound independently of the table.
+//! 3. If the MPS control daemon runs, binds a slice and starts a program with its grant: an allocation within the slice must succeed, and one
+//!    beyond it must be refused by the driver.
 //!
-//! It is no test: a machine without a GPU cannot pass it. What was not run is said, and the exit status is 0 only if all of it was:
-//! 1 is a failure, 2 no device, 3 no MPS.
+//! It is not a test, since a machine without a GPU cannot pass it. It reports what was not run. The exit status is 0 only if everything was run
+//! and passed, 1 after a failure, 2 without a device, 3 without MPS.
 
 #![allow(
     clippy::print_stdout,
@@ -29,7 +29,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use uuid::Uuid;
 
-/// What the slice of the allocation check has, in MiB. CUDA's own context takes some hundred of it.
+/// The size of the slice in the allocation check, in MiB. CUDA's own context takes some hundred MiB of it.
 const SLICE: u64 = 4096;
 const SEQUENCES: u64 = 200;
 
@@ -81,7 +81,7 @@ fn open(nvml: &Arc<dyn Discovery>, folder: &Path) -> Devices {
     .expect("the allocation table opens")
 }
 
-/// Binds and ends at random, with a restart now and then.
+/// Binds and ends instances at random, with a restart now and then.
 fn sequence(nvml: &Arc<dyn Discovery>, found: &[Device], seed: u64) {
     let folder = tempfile::tempdir().expect("folder");
     let mut rng = StdRng::seed_from_u64(seed);
@@ -131,7 +131,7 @@ fn sequence(nvml: &Arc<dyn Discovery>, found: &[Device], seed: u64) {
     }
 }
 
-/// An allocation past a slice is refused where MPS runs.
+/// Checks that an allocation beyond a slice is refused, if MPS runs.
 fn enforced(nvml: &Arc<dyn Discovery>) -> ExitCode {
     let folder = tempfile::tempdir().expect("folder");
     let devices = open(nvml, folder.path());
@@ -183,7 +183,7 @@ fn enforced(nvml: &Arc<dyn Discovery>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The program in the slice: 0 if the memory was given, 4 if it was refused, 1 for anything else.
+/// The program in the slice: exits with 0 if the memory was allocated, 4 if it was refused, 1 for anything else.
 fn allocate(mib: &str) -> ExitCode {
     let Ok(mib) = mib.parse::<usize>() else {
         return ExitCode::FAILURE;

@@ -1,12 +1,12 @@
-//! Devices of one kind side by side in one word.
+//! Like devices side by side in one word.
 //!
-//! **Problem.** A node may have whole GPUs beside MIG instances of other sizes, and more of them than a word holds, while the packed words
-//! of [`fdn_scheduling::resource`] are of like devices. So devices of one model and size make a *bank*, of as many as fit into a `u128`;
-//! more of them are split evenly. An instance gets all its devices from one bank, that is, of one model and size.
+//! **Problem.** A node may have whole GPUs and MIG instances of several sizes, and more of them than fit into a word, while the packed words of
+//! [`fdn_scheduling::resource`] hold like devices only. So the devices of one model and size form a *bank*, of as many as fit into a `u128`; more
+//! of them are divided evenly. An instance gets all its devices from one bank, that is, of one model and size.
 //!
-//! **Method.** A bank has two ledgers of the same layout, memory in units and cores in hundredths. For a choice, what is free on
-//! devices that cannot be used (out of service, too few cores left) counts as nothing, in a fleet of this one node; the
-//! scheduling crate's filter, score and choice of devices do the rest.
+//! **Method.** A bank has two ledgers of the same layout: memory in units, and cores in hundredths. To choose devices, the bank is presented as a
+//! fleet of one node, in which devices that cannot be used (out of service, or too few cores left) have nothing free; the scheduling crate's
+//! filter, score and choice of devices do the rest.
 
 use fdn_core::device::Percent;
 use fdn_core::{DeviceId, InstanceId, MebiBytes};
@@ -18,23 +18,23 @@ use fdn_scheduling::resource::{
 use super::AllocationOptions;
 use crate::discovery::Device;
 
-/// All cores of a device, in the ledger's hundredths.
+/// All cores of a device, in hundredths.
 const CORES: Units = Units(Percent::WHOLE.get() as u64);
 
-/// Like devices.
+/// A bank of like devices.
 #[derive(Clone, Debug)]
 pub(super) struct Bank {
     pub(super) model: String,
-    /// In the order of their indices.
+    /// The devices in the order of their indices.
     pub(super) devices: Vec<DeviceId>,
     unit: MemoryUnit,
-    /// Of each device.
+    /// The memory of each device.
     capacity: Units,
     memory: Ledger<InstanceId, u128>,
     cores: Ledger<InstanceId, u128>,
 }
 
-/// What an instance wants of each of its devices.
+/// What an instance needs of each of its devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Each {
     pub(super) memory: MebiBytes,
@@ -48,7 +48,7 @@ impl Each {
 }
 
 impl Bank {
-    /// As many banks as these devices need. Devices that are not even one unit large are in none.
+    /// Builds the banks for these devices. Devices smaller than one unit are left out.
     pub(super) fn all(
         devices: &[&Device],
         options: &AllocationOptions,
@@ -75,7 +75,7 @@ impl Bank {
         Ok(banks)
     }
 
-    /// Both ledgers share a layout, so that their answers can be put together.
+    /// Both ledgers share a layout, so that their results can be combined.
     fn bits(capacity: Units) -> u32 {
         bits_for(capacity.max(CORES))
     }
@@ -98,7 +98,7 @@ impl Bank {
         })
     }
 
-    /// What is bound of a device, whole units.
+    /// The memory bound on a device, in whole units; `None` if the device is not in this bank.
     pub(super) fn bound(&self, device: &DeviceId) -> Option<MebiBytes> {
         let index = self.index(device)?;
         let free = self.memory.layout().get(self.memory.free(), index).ok()?;
@@ -111,12 +111,12 @@ impl Bank {
         u32::try_from(at).ok()
     }
 
-    /// Whether devices of this bank could ever give so much.
+    /// Whether devices of this bank could provide this if all were free.
     pub(super) fn could(&self, count: u32, each: Each) -> bool {
         count as usize <= self.devices.len() && self.unit.demand(each.memory) <= self.capacity
     }
 
-    /// The best devices now, of those that `usable` says; `None` if there are too few.
+    /// Chooses the best devices at present, among the `usable` ones; `None` if there are too few.
     pub(super) fn choose(
         &self,
         count: u32,
@@ -136,7 +136,7 @@ impl Bank {
         Ok(selector.evaluate(&fleet, NodeIndex::new(0), &request))
     }
 
-    /// This bank as a node of its own, on which nothing is free of devices that cannot be used.
+    /// This bank as a fleet of one node, in which devices that cannot be used have nothing free.
     fn as_fleet(&self, cores: Units, usable: DeviceSet) -> Result<Fleet<u128>, ResourceError> {
         let layout = *self.memory.layout();
         let spec = NodeSpec::new(Vector::default(), layout.devices(), self.capacity);
@@ -160,7 +160,7 @@ impl Bank {
         Ok(fleet)
     }
 
-    /// Binds slices of given devices: both ledgers or none.
+    /// Binds slices of the given devices, in both ledgers or in none.
     pub(super) fn bind(
         &mut self,
         instance: InstanceId,
@@ -176,7 +176,7 @@ impl Bank {
         Ok(())
     }
 
-    /// Gives back what an instance holds here, if it does.
+    /// Releases what an instance holds here, if anything.
     pub(super) fn unbind(&mut self, instance: InstanceId) -> Result<(), ResourceError> {
         if self.memory.get(instance).is_some() {
             self.memory.unbind(instance)?;

@@ -1,4 +1,4 @@
-//! The machine changes: devices appear, vanish, fail, come back.
+//! Changes of the machine: devices appear, vanish, fail and recover.
 
 use std::collections::BTreeSet;
 
@@ -8,18 +8,18 @@ use super::{AllocationTable, Entry, Outage};
 use crate::discovery::Device;
 use crate::error::BindError;
 
-/// Who has to do with a change.
+/// The devices and instances affected by a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Affected {
-    /// Devices that are other than before.
+    /// The devices that changed.
     pub devices: BTreeSet<DeviceId>,
-    /// Instances that hold slices of them, and should go on elsewhere.
+    /// The instances that hold slices of them and should move elsewhere.
     pub instances: BTreeSet<InstanceId>,
 }
 
 impl AllocationTable {
-    /// The machine has these devices now. An instance whose device is gone, or no longer has room for it, is lost: it is among the
-    /// affected, has to end, and until then its devices give nothing out.
+    /// Sets the devices that the machine has now. An instance whose device is gone, or no longer has room for it, is lost: it is among the
+    /// affected and must end; until then its devices provide nothing.
     ///
     /// # Errors
     /// [`BindError::Contradiction`], which would be a bug.
@@ -65,7 +65,7 @@ impl AllocationTable {
         })
     }
 
-    /// A device, or all MIG instances of a GPU, gives nothing out any more. Who holds slices of it keeps them and is told of.
+    /// Takes a device, or all MIG instances of a GPU, out of service. Instances that hold slices of it keep them and are returned.
     pub fn out_of_service(&mut self, device: &DeviceId, reason: &str, at: Timestamp) -> Affected {
         let devices = self.family(device);
         for id in &devices {
@@ -81,7 +81,7 @@ impl AllocationTable {
         self.affected(devices)
     }
 
-    /// A device, or all MIG instances of a GPU, gives slices out again.
+    /// Puts a device, or all MIG instances of a GPU, back into service.
     pub fn back_in_service(&mut self, device: &DeviceId) -> Affected {
         let devices = self.family(device);
         for id in &devices {
@@ -95,7 +95,7 @@ impl AllocationTable {
         }
     }
 
-    /// The machine has been started anew: what was wrong with its devices is to be found out again.
+    /// Clears all outages after a restart of the machine: remaining faults will be reported again.
     pub fn forget_outages(&mut self) {
         for entry in self.devices.values_mut() {
             entry.outage = None;
@@ -111,7 +111,7 @@ impl AllocationTable {
         }
     }
 
-    /// The device itself and what is cut out of it.
+    /// The device itself and the MIG instances that are parts of it.
     fn family(&self, device: &DeviceId) -> BTreeSet<DeviceId> {
         let entries = self.devices.iter();
         let own = entries

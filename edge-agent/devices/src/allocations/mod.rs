@@ -1,22 +1,23 @@
 //! Which instance holds which slices of the node's devices: a pure state machine.
 //!
-//! **Problem.** Devices are shared by slices; instances come, end and crash, the agent restarts, devices fail, vanish and come back with
-//! another size. Whatever the order of these, a device must never have more memory bound than it has, and what an instance still uses
-//! must not be given to another.
+//! **Problem.** Devices are shared in slices. Instances start, end and crash, the agent restarts, and devices fail, vanish and return with
+//! another size. Whatever the order of these events, a device must never have more memory bound than it has, and what an instance still uses must
+//! not be given to another.
 //!
-//! | state of a binding | counts as bound | leaves it by |
+//! | state of a binding | counts as bound | next |
 //! | --- | --- | --- |
 //! | held | yes | [`AllocationTable::unbind`]; becomes lost when its device vanishes or no longer has room for it |
-//! | lost | no; its devices give nothing out meanwhile | [`AllocationTable::unbind`], when the instance has ended |
+//! | lost | no; its devices provide nothing meanwhile | [`AllocationTable::unbind`], when the instance has ended |
 //!
-//! **What is true.** What really runs is ([`AllocationTable::reconcile`]): a binding of which nothing runs is given back, an instance that runs
-//! without one gets one on the devices that it uses, and if there is no room for it, it is lost and has to end.
+//! **Reconciliation.** The instances that really run are authoritative ([`AllocationTable::reconcile`]): a binding whose instance does not run is
+//! released; an instance that runs without a binding gets one on the devices that it uses, and if there is no room for that, it is lost and must
+//! end.
 //!
-//! **Service.** A device out of service keeps its bindings and gives out nothing; who holds slices of it is told, and the caller
-//! starts those instances elsewhere.
+//! **Service.** A device out of service keeps its bindings and provides nothing; the instances that hold slices of it are reported, and the
+//! caller starts those elsewhere.
 //!
-//! **Invariants.** On a device, the memory of held bindings is at most its own, in whole units; the same for cores. An instance has
-//! one binding. A refused call changes nothing. Neither clock nor I/O is here.
+//! **Invariants.** On a device, the memory of held bindings, in whole units, is at most the device's own; the same holds for cores. An instance
+//! has at most one binding. A refused call changes nothing. There is no clock and no I/O in here.
 
 mod bank;
 mod change;
@@ -42,32 +43,32 @@ pub use change::Affected;
 pub use reconcile::Reconciled;
 pub use saved::SavedAllocations;
 
-/// How an allocation table is kept.
+/// The options of an allocation table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocationOptions {
-    /// What is bound at a time.
+    /// The unit of memory in which slices are bound.
     pub unit: MemoryUnit,
-    /// Bindings at most.
+    /// The maximum number of bindings.
     pub max_bindings: usize,
     /// How banks are compared.
     pub score: ScoreName,
-    /// Which device of a bank is taken.
+    /// Which device of a bank is chosen.
     pub order: DeviceOrder,
 }
 
-/// What an instance holds: as much of each of its devices.
+/// The binding of an instance: the same amount of each of its devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bound {
     /// The instance.
     pub instance: InstanceId,
     /// The app that it serves.
     pub app: AppName,
-    /// Memory of each device, as it was asked for.
+    /// The memory of each device, as requested.
     pub memory: MebiBytes,
-    /// Share of each device's cores, if it was asked for.
+    /// The share of each device's cores, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<Percent>,
-    /// Its devices, in order.
+    /// The devices, in order.
     pub devices: BTreeSet<DeviceId>,
 }
 
@@ -80,10 +81,10 @@ impl Bound {
     }
 }
 
-/// An instance that really runs, and the slices that it was started with. What a runtime says of it.
+/// An instance that really runs, with the slices that it was started with, as the runtime reports it.
 pub type Running = Bound;
 
-/// Why a device gives nothing out.
+/// Why a device is out of service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Outage {
     reason: String,
@@ -93,7 +94,7 @@ struct Outage {
 #[derive(Clone, Debug)]
 struct Entry {
     device: Device,
-    /// Whether the machine has it now.
+    /// Whether the machine has the device now.
     present: bool,
     outage: Option<Outage>,
 }
@@ -110,12 +111,12 @@ pub struct AllocationTable {
     options: AllocationOptions,
     devices: BTreeMap<DeviceId, Entry>,
     bindings: BTreeMap<InstanceId, Holding>,
-    /// Made of the devices that are present and the bindings that are held; never changed otherwise.
+    /// Derived from the devices that are present and the bindings that are held.
     banks: Vec<Bank>,
 }
 
 impl AllocationTable {
-    /// An allocation table of no devices.
+    /// An allocation table without devices.
     #[must_use]
     pub const fn new(options: AllocationOptions) -> Self {
         Self {
@@ -126,11 +127,11 @@ impl AllocationTable {
         }
     }
 
-    /// Binds what an instance asks for to the best devices.
+    /// Binds what an instance requests, on the best devices.
     ///
     /// # Errors
-    /// [`BindError::AlreadyBound`], [`BindError::Full`], [`BindError::NoRoom`], or [`BindError::Never`] when no device of this node
-    /// could give so much even if it were free.
+    /// [`BindError::AlreadyBound`], [`BindError::Full`], [`BindError::NoRoom`], or [`BindError::Never`] when the devices of this node could not
+    /// provide this even if all were free.
     pub fn bind(
         &mut self,
         instance: InstanceId,
@@ -167,7 +168,7 @@ impl AllocationTable {
         Ok(bound)
     }
 
-    /// Whether devices of this node could give what is asked for if they were free and in service.
+    /// Whether the devices of this node could provide the request if all were free and in service.
     ///
     /// # Errors
     /// [`BindError::Never`], with what is missing.
@@ -218,10 +219,11 @@ impl AllocationTable {
         })
     }
 
-    /// Which of these instances would have to end for a request to be bound: empty when there is room, nothing when there would be none
-    /// without all of them, or never. Those that come first go first, and none goes without whom there would be no room either.
+    /// Which of the `idle` instances would have to end so that a request can be bound: empty if there is room, `None` if there would be no room
+    /// even without all of them, or never. Instances at the front of the list go first, and the result is minimal: without any one of them in it,
+    /// there would be no room.
     ///
-    /// Complexity: O(n + k²) changes of copies of the allocation table, n instances, k of them in the way or before one that is.
+    /// Complexity: O(n + k²) changes of copies of the allocation table, for n idle instances and k of them considered.
     #[must_use]
     pub fn in_the_way(&self, request: &GpuRequest, idle: &[InstanceId]) -> Option<Vec<InstanceId>> {
         let has_room = |allocations: &Self| match allocations.choose(request) {
@@ -232,12 +234,12 @@ impl AllocationTable {
         let (mut allocations, mut going, mut idle) = (self.clone(), Vec::new(), idle.iter());
         while !has_room(&allocations)? {
             let next = *idle.next()?;
-            // One that holds nothing gives nothing.
+            // An instance without a binding frees nothing.
             if allocations.unbind(next).is_ok() {
                 going.push(next);
             }
         }
-        // The last has made room. Of those before, who was let go for nothing stays.
+        // The last one has made room. Those before it that are not needed for that are kept.
         let mut at = going.len().saturating_sub(1);
         while at > 0 {
             at -= 1;
@@ -253,7 +255,7 @@ impl AllocationTable {
         Some(going)
     }
 
-    /// The devices of a bank that are in service and of which no lost instance still holds something.
+    /// The devices of a bank that are in service and not held by a lost instance.
     fn usable(&self, bank: &Bank) -> DeviceSet {
         let in_service = |id: &DeviceId| {
             let entry = self.devices.get(id);
@@ -266,16 +268,16 @@ impl AllocationTable {
             .collect()
     }
 
-    /// Whether an instance that should have ended may still use the device.
+    /// Whether a lost instance may still use the device.
     fn blocked(&self, device: &DeviceId) -> bool {
         let mut holdings = self.bindings.values();
         holdings.any(|holding| holding.lost && holding.bound.devices.contains(device))
     }
 
-    /// Gives back what an instance held: it has ended.
+    /// Releases the binding of an instance that has ended.
     ///
     /// # Errors
-    /// [`BindError::NotBound`], as when its end is told twice.
+    /// [`BindError::NotBound`], for instance when its end is reported twice.
     pub fn unbind(&mut self, instance: InstanceId) -> Result<Bound, BindError> {
         let holding = self
             .bindings
@@ -288,20 +290,20 @@ impl AllocationTable {
         Ok(holding.bound)
     }
 
-    /// What an instance holds; nothing once it is lost.
+    /// The binding of an instance; `None` once it is lost.
     #[must_use]
     pub fn get(&self, instance: InstanceId) -> Option<&Bound> {
         let holding = self.bindings.get(&instance)?;
         (!holding.lost).then_some(&holding.bound)
     }
 
-    /// The instances that have lost their slices and have to end.
+    /// The instances that have lost their slices and must end.
     pub fn lost(&self) -> impl Iterator<Item = InstanceId> {
         let lost = self.bindings.iter().filter(|(_, holding)| holding.lost);
         lost.map(|(instance, _)| *instance)
     }
 
-    /// Puts the devices that are present into banks and the held bindings into those, in this order; who finds no room is lost.
+    /// Builds the banks from the devices that are present and places the held bindings in this order; those without room become lost.
     fn rebuild(&mut self, order: &[InstanceId]) -> Result<(), ResourceError> {
         let present = self.devices.values().filter(|entry| entry.present);
         let present: Vec<&Device> = present.map(|entry| &entry.device).collect();
@@ -317,8 +319,8 @@ impl AllocationTable {
         Ok(())
     }
 
-    /// Drops what is remembered of devices that are gone and of which nobody holds anything. A fault is remembered: a device that falls
-    /// off the bus and comes back is not as good as new.
+    /// Forgets devices that are gone and of which nobody holds anything. Devices with an outage are remembered: one that falls off the bus and
+    /// comes back must not count as sound.
     fn forget_gone(&mut self) {
         let mut holdings = self.bindings.values();
         let held: BTreeSet<&DeviceId> = holdings.by_ref().flat_map(|h| &h.bound.devices).collect();
@@ -327,7 +329,7 @@ impl AllocationTable {
     }
 }
 
-/// Binds in every bank that has devices of the binding; takes all back if one has no room.
+/// Binds in every bank that has devices of the binding; undoes everything if there is no room in one.
 fn place(banks: &mut [Bank], bound: &Bound) -> Result<bool, ResourceError> {
     let mut placed = 0;
     for bank in banks.iter_mut() {

@@ -1,4 +1,4 @@
-//! The allocation table and what really runs are brought in line.
+//! Reconciles the allocation table with the instances that really run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,21 +7,21 @@ use fdn_core::InstanceId;
 use super::{AllocationTable, Holding, Running};
 use crate::error::BindError;
 
-/// What became of bindings and instances.
+/// The result of a reconciliation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reconciled {
-    /// As before.
+    /// Their bindings are unchanged.
     pub kept: BTreeSet<InstanceId>,
-    /// They ran without a binding, or with another one, and have theirs now.
+    /// They ran without a binding, or with a different one, and have the right one now.
     pub adopted: BTreeSet<InstanceId>,
-    /// Of these nothing runs; what they held is free.
+    /// They do not run; what they held is free.
     pub released: BTreeSet<InstanceId>,
-    /// There is no room for what they hold: they have to end.
+    /// There is no room for what they hold: they must end.
     pub lost: BTreeSet<InstanceId>,
 }
 
 impl AllocationTable {
-    /// Makes the allocation table say what runs. `running` has to be all of it: an instance that is left out counts as ended.
+    /// Makes the allocation table match what runs. `running` must be complete: an instance that is left out counts as ended.
     ///
     /// # Errors
     /// [`BindError::Contradiction`], which would be a bug.
@@ -50,7 +50,7 @@ impl AllocationTable {
         }
         done.released = before.into_keys().collect();
         self.bindings = after;
-        // Who was in the allocation table comes before who was not.
+        // Instances that were in the table take precedence over those that were not.
         let order: Vec<InstanceId> = done.kept.iter().chain(&done.adopted).copied().collect();
         self.rebuild(&order)?;
         self.forget_gone();

@@ -1,4 +1,4 @@
-//! The allocation table as it is kept on disk.
+//! The form of the allocation table on disk.
 
 use fdn_core::InstanceId;
 use serde::{Deserialize, Serialize};
@@ -7,10 +7,10 @@ use super::{AllocationOptions, AllocationTable, Bound, Entry, Holding, Outage};
 use crate::discovery::Device;
 use crate::error::BindError;
 
-/// What of an allocation table outlives the agent.
+/// The part of an allocation table that survives the agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedAllocations {
-    /// The start of the machine that it is of; what was wrong with a device before a restart of the machine is found out again.
+    /// The boot of the machine that it belongs to; outages of devices do not survive a restart of the machine.
     #[serde(default)]
     pub boot: String,
     devices: Vec<SavedDevice>,
@@ -34,7 +34,7 @@ struct SavedBinding {
 }
 
 impl AllocationTable {
-    /// What is to be kept.
+    /// The state to keep on disk.
     #[must_use]
     pub fn to_saved(&self, boot: &str) -> SavedAllocations {
         let device = |entry: &Entry| SavedDevice {
@@ -53,8 +53,8 @@ impl AllocationTable {
         }
     }
 
-    /// The allocation table as it was kept. Whatever in it contradicts the rest (a device that has less than is bound of it, say, because the
-    /// file is from other hands) is lost, not trusted.
+    /// Restores the table. A saved binding that contradicts the rest (for instance of a device with less memory than is bound, because the file
+    /// was edited) becomes lost instead of being trusted.
     ///
     /// # Errors
     /// [`BindError::Contradiction`], which would be a bug.

@@ -61,7 +61,7 @@ fn slices_fill_one_device_before_the_next() {
         .bind(id(4), &app(), &ask(17 * GIB))
         .expect_err("too large");
     assert!(matches!(error, BindError::Never { .. }), "{error}");
-    // A full one could give what it does not have free, and none could give what none has.
+    // A device that is in use could provide more than is free now, but never more than it has.
     assert!(allocations.could(&ask(10 * GIB)).is_ok());
     let lacking = allocations.could(&ask(17 * GIB)).expect_err("too large");
     assert!(matches!(lacking, BindError::Never { .. }), "{lacking}");
@@ -82,7 +82,7 @@ fn slices_fill_one_device_before_the_next() {
 #[test]
 fn as_few_as_it_takes_are_in_the_way_and_the_first_go_first() {
     let mut allocations = allocations(gpus(2, 16 * GIB));
-    // SIM-0: 6 and 10; SIM-1: 8, and 8 free.
+    // SIM-0 has 6 and 10 GiB bound; SIM-1 has 8 bound and 8 free.
     for (n, mib) in [(1, 6 * GIB), (2, 10 * GIB), (3, 8 * GIB)] {
         allocations.bind(id(n), &app(), &ask(mib)).expect("room");
     }
@@ -111,7 +111,7 @@ proptest! {
     ) {
         let mut allocations = allocations(gpus(3, 16 * GIB));
         for (n, gib) in (0..).zip(sizes) {
-            // Those that find no room are not there.
+            // Instances that find no room are not bound.
             drop(allocations.bind(id(n), &app(), &ask(gib * GIB)));
         }
         let request = GpuRequest { count, ..ask(wanted * GIB) };
@@ -222,7 +222,7 @@ fn a_device_out_of_service_keeps_what_it_has_and_gives_nothing() {
         }
     );
     assert_eq!(allocations.totals(), (MebiBytes(0), MebiBytes(16 * GIB)));
-    // Also when it falls off the bus and comes back, and over a restart.
+    // It stays out of service when it falls off the bus and comes back, and after a restart.
     allocations.inventory(Vec::new()).expect("devices");
     allocations.inventory(gpus(1, 16 * GIB)).expect("devices");
     allocations
@@ -277,7 +277,7 @@ fn a_smaller_device_gives_nothing_out_until_who_lost_his_slice_has_ended() {
     allocations
         .bind(id(3), &app(), &ask(4 * GIB))
         .expect("room again");
-    // Gone and back: the slices went with it.
+    // The device vanishes and returns: its slices are lost.
     let affected = allocations.inventory(Vec::new()).expect("devices");
     assert_eq!(affected.instances, [id(1), id(3)].into());
     allocations.inventory(gpus(1, 16 * GIB)).expect("devices");
@@ -314,7 +314,7 @@ fn what_runs_is_right() {
     assert_eq!(done.released, [id(2)].into());
     assert_eq!(done.adopted, [id(3)].into());
     assert_eq!(done.lost, [id(4), id(5)].into());
-    // SIM-0 is used by 4, which has to end first.
+    // Instance 4 uses SIM-0 and must end first.
     let bound = allocations.bind(id(6), &app(), &ask(GIB)).expect("room");
     assert_eq!(only(&bound), "SIM-1");
     allocations.unbind(id(4)).expect("ended");
@@ -324,22 +324,22 @@ fn what_runs_is_right() {
     assert_eq!(only(&bound), "SIM-0");
 }
 
-/// What happens to a node.
+/// An event in the life of a node.
 #[derive(Clone, Debug)]
 enum Step {
-    /// An instance is wanted; it starts, or the agent dies before it could be started.
+    /// An instance is requested; it starts, or the agent dies before that.
     Bind {
         mib: u64,
         count: u32,
         cores: Option<u8>,
         started: bool,
     },
-    /// One of the instances ends, and the agent hears of it or not.
+    /// A running instance ends; the agent learns of it or not.
     End {
         which: usize,
         heard: bool,
     },
-    /// The agent starts anew with its allocation table, or without.
+    /// The agent restarts, with its allocation table or without.
     Restart {
         allocations: Kept,
     },
@@ -349,19 +349,19 @@ enum Step {
     Back {
         device: usize,
     },
-    /// The machine has this many devices of this size now.
+    /// The machine now has this many devices of this size.
     Machine {
         count: u32,
         gib: u64,
     },
-    /// Whoever lost his slice is ended.
+    /// The instances that lost their slices are ended.
     EndLost,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Kept {
     Newest,
-    /// As it was before the last change, as if the disk had not kept its word.
+    /// As it was before the last change, as if the disk had not synced.
     Older,
     Nothing,
 }
@@ -384,7 +384,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..80)
 }
 
-/// A machine with its instances, beside the allocation table that is tested.
+/// A machine with its instances, independent of the allocation table that is tested.
 struct World {
     allocations: AllocationTable,
     saved: [SavedAllocations; 2],
@@ -513,14 +513,14 @@ impl World {
             .reconcile(self.running.values().cloned())
             .expect("reconciled");
         if fresh || matches!(kept, Kept::Older) {
-            // What was out of service may be forgotten with the allocation table; the device's next fault tells.
+            // Outages may be forgotten together with the table; the device's next fault reports them again.
             let status = self.allocations.status();
             let out = status.iter().filter(|d| matches!(&d.state, DeviceState::OutOfService { reason, .. } if reason == "Xid 79"));
             self.out = out.map(|d| d.id.clone()).collect();
         }
     }
 
-    /// Counted without the allocation table's help.
+    /// Checks the bounds independently of the allocation table.
     fn check(&self) {
         let memory: BTreeMap<&DeviceId, u64> = self
             .devices
@@ -549,7 +549,7 @@ impl World {
             );
             assert!(cores <= 100, "{}: {cores} % bound", device.id);
             if device.state.is_in_service() {
-                // Not by the allocation table alone: what really runs there fits, too, whether it is bound or not.
+                // Not only the bindings: what really runs on the device fits too, whether it is bound or not.
                 let used: u64 = self
                     .running
                     .values()

@@ -1,4 +1,4 @@
-//! The allocation table as others see it.
+//! The public view of the allocation table.
 
 use fdn_core::device::{DeviceState, DeviceStatus, SliceStatus};
 use fdn_core::{DeviceId, MebiBytes};
@@ -6,7 +6,7 @@ use fdn_core::{DeviceId, MebiBytes};
 use super::{AllocationTable, Entry};
 
 impl AllocationTable {
-    /// Every device that the machine has, or that somebody still holds slices of.
+    /// Every known device: those that the machine has, and gone ones with bindings or a remembered outage.
     #[must_use]
     pub fn status(&self) -> Vec<DeviceStatus> {
         self.devices.values().map(|e| self.status_of(e)).collect()
@@ -48,7 +48,7 @@ impl AllocationTable {
         DeviceState::OutOfService { reason, since }
     }
 
-    /// What is bound of a device, in whole units.
+    /// The memory bound on a device, in whole units.
     #[must_use]
     pub fn bound(&self, device: &DeviceId) -> MebiBytes {
         let mut banks = self.banks.iter();
@@ -57,7 +57,7 @@ impl AllocationTable {
             .unwrap_or_default()
     }
 
-    /// What a scheduler may still give out: memory free on devices in service, and the memory of all devices.
+    /// The memory that a scheduler may still assign: free on devices in service; and the memory of all devices.
     #[must_use]
     pub fn totals(&self) -> (MebiBytes, MebiBytes) {
         let mut totals = (MebiBytes(0), MebiBytes(0));
@@ -72,13 +72,13 @@ impl AllocationTable {
         totals
     }
 
-    /// How many bindings there are, lost ones included.
+    /// The number of bindings, including lost ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bindings.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no bindings.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bindings.is_empty()

@@ -1,4 +1,4 @@
-//! Which devices the machine has, and what happens to them.
+//! Discovers the machine's devices and their faults.
 
 mod nvml;
 mod simulated;
@@ -18,33 +18,33 @@ use crate::error::DiscoveryError;
 use crate::health::HealthEvent;
 use crate::settings::DevicesSettings;
 
-/// A device that slices can be bound of. A GPU that MIG has cut up is none: its instances are.
+/// A device of which slices can be bound. A GPU that is divided by MIG is not one: its MIG instances are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// What the driver calls it.
+    /// The id that the driver gives it.
     pub id: DeviceId,
-    /// What it is.
+    /// The kind of the device.
     pub kind: DeviceKind,
     /// Its model, such as `NVIDIA H200`.
     pub model: String,
-    /// The GPU that it is a part of.
+    /// The GPU that it is a part of, for MIG instances.
     pub parent: Option<DeviceId>,
-    /// Memory that programs can use.
+    /// The memory that programs can use.
     pub memory: MebiBytes,
 }
 
-/// Finds devices and hears of their faults.
+/// Finds devices and reports their faults.
 pub trait Discovery: Send + Sync + 'static {
-    /// The devices that are there now.
+    /// The devices that are present now.
     ///
     /// # Errors
-    /// When the driver cannot say. What was known before stays true.
+    /// When the driver cannot tell. What was known before remains valid.
     fn devices(&self) -> Result<Vec<Device>, DiscoveryError>;
 
-    /// Tells of events until `stop` is set, blocking the thread; looks at `stop` at least once a second.
+    /// Reports events until `stop` is set, blocking the thread; checks `stop` at least once a second.
     ///
     /// # Errors
-    /// When events cannot be had, or no longer.
+    /// When events are not available, or no longer.
     fn watch(
         &self,
         stop: &AtomicBool,
@@ -65,7 +65,7 @@ impl Discovery for Nothing {
     }
 }
 
-/// The discovery that the settings ask for. Without NVML's library there are no devices, which is said once.
+/// The discovery according to the settings. Without NVML's library there are no devices, which is logged once.
 #[must_use]
 pub fn from_settings(settings: &DevicesSettings) -> Arc<dyn Discovery> {
     if settings.simulated.count > 0 {
@@ -86,7 +86,7 @@ pub fn from_settings(settings: &DevicesSettings) -> Arc<dyn Discovery> {
     found(NvmlDiscovery::open())
 }
 
-/// What was opened, or nothing.
+/// The opened discovery, or that of a machine without devices.
 fn found(opened: Result<NvmlDiscovery, DiscoveryError>) -> Arc<dyn Discovery> {
     match opened {
         Ok(nvml) => Arc::new(nvml),

@@ -1,7 +1,7 @@
 //! Devices through the NVIDIA Management Library, loaded at run time.
 //!
-//! A GPU in MIG mode is left out and its MIG instances stand in its place, each a device with its own memory. Events come for whole GPUs:
-//! what happens to one happens to all its instances.
+//! A GPU in MIG mode is replaced by its MIG instances, each a device with its own memory. Events are reported for whole GPUs: they apply to all
+//! instances of a GPU.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -19,14 +19,14 @@ use super::{Device, Discovery};
 use crate::error::DiscoveryError;
 use crate::health::{Health, HealthEvent};
 
-/// The name under which drivers install the library; the name without a version is there with development files only.
+/// The library's name as installed by drivers; the name without a version exists with development files only.
 const LIBRARY: &str = "libnvidia-ml.so.1";
-/// `nvmlDeviceGetMigMode` says this when the GPU is cut up.
+/// The answer of `nvmlDeviceGetMigMode` for a GPU that is divided.
 const MIG_ENABLED: u32 = 1;
-/// How long one wait for events takes, in milliseconds.
+/// The duration of one wait for events, in ms.
 const TICK: u32 = 1000;
 
-/// Devices of the NVIDIA driver.
+/// The devices of the NVIDIA driver.
 pub struct NvmlDiscovery {
     nvml: Nvml,
 }
@@ -35,7 +35,7 @@ impl NvmlDiscovery {
     /// Loads the library.
     ///
     /// # Errors
-    /// When there is no library or no driver behind it.
+    /// When the library or the driver is missing.
     pub fn open() -> Result<Self, DiscoveryError> {
         Self::open_library(OsStr::new(LIBRARY))
     }
@@ -47,11 +47,11 @@ impl NvmlDiscovery {
         Ok(Self { nvml })
     }
 
-    /// The device itself, or its MIG instances.
+    /// The GPU itself, or its MIG instances.
     fn found(&self, gpu: &nvml_wrapper::Device<'_>) -> Result<Vec<Device>, DiscoveryError> {
         let id: DeviceId = gpu.uuid()?.parse()?;
         let model = gpu.name()?;
-        // Devices that know no MIG answer with an error.
+        // GPUs without MIG answer with an error.
         let is_cut = gpu.mig_mode().is_ok_and(|mode| mode.current == MIG_ENABLED);
         if !is_cut {
             return Ok(vec![Device {
@@ -66,7 +66,7 @@ impl NvmlDiscovery {
         for index in 0..gpu.mig_device_count()? {
             let part = match gpu.mig_device_by_index(index) {
                 Ok(part) => part,
-                // The places of instances need not follow one another.
+                // The indices of MIG instances need not be consecutive.
                 Err(NvmlError::NotFound | NvmlError::InvalidArg) => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -81,7 +81,7 @@ impl NvmlDiscovery {
         Ok(parts)
     }
 
-    /// A set that hears of faults of every GPU that can tell of them, and those GPUs.
+    /// An event set of all GPUs that can report faults, and those GPUs.
     fn subscribed(&self) -> Result<(EventSet<'_>, BTreeMap<DeviceId, EventTypes>), DiscoveryError> {
         let wanted = EventTypes::CRITICAL_XID_ERROR
             | EventTypes::DOUBLE_BIT_ECC_ERROR
@@ -107,7 +107,7 @@ impl NvmlDiscovery {
     }
 }
 
-/// What programs can use: without what the driver keeps for itself.
+/// The memory that programs can use: the total without what the driver reserves.
 fn usable(device: &nvml_wrapper::Device<'_>) -> Result<MebiBytes, DiscoveryError> {
     let info = device.memory_info()?;
     Ok(MebiBytes(info.total.saturating_sub(info.reserved) >> 20))
@@ -119,7 +119,7 @@ impl Discovery for NvmlDiscovery {
         for index in 0..self.nvml.device_count()? {
             match self.nvml.device_by_index(index) {
                 Ok(gpu) => devices.extend(self.found(&gpu)?),
-                // A lost GPU is one that is not there; one without permission is somebody else's.
+                // A lost GPU is not present; one without permission belongs to somebody else.
                 Err(NvmlError::GpuLost | NvmlError::NoPermission) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -143,7 +143,7 @@ impl Discovery for NvmlDiscovery {
                     }
                 }
                 Err(NvmlError::Timeout) => {}
-                // Which GPU it was is found by asking each.
+                // The event does not say which GPU it was, so each is queried.
                 Err(NvmlError::GpuLost) => {
                     for device in self.lost(&able) {
                         report(HealthEvent {
@@ -169,7 +169,7 @@ impl NvmlDiscovery {
     }
 }
 
-/// What an event of the driver says.
+/// The meaning of a driver event; `None` if it does not matter.
 fn health(kind: EventTypes, xid: Option<&XidError>) -> Option<Health> {
     if kind.contains(EventTypes::CRITICAL_XID_ERROR) {
         return Some(match xid {

@@ -1,4 +1,4 @@
-//! Devices that are made up: whatever a test or an operator without a GPU says.
+//! Simulated devices, for tests and for operators without a GPU.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,13 +13,13 @@ use super::{Device, Discovery};
 use crate::error::DiscoveryError;
 use crate::health::{Health, HealthEvent};
 
-/// How long one wait for events takes.
+/// The duration of one wait for events.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Lines of the file of faults that are read.
+/// The most lines that are read of the file of faults.
 const LINES_MAX: usize = 1024;
 
-/// Devices and events as they are told.
+/// Simulated devices and events.
 pub struct SimulatedDiscovery {
     devices: Mutex<Vec<Device>>,
     sender: Sender<HealthEvent>,
@@ -28,7 +28,7 @@ pub struct SimulatedDiscovery {
 }
 
 impl SimulatedDiscovery {
-    /// These devices.
+    /// A discovery of these devices.
     #[must_use]
     pub fn new(devices: Vec<Device>) -> Self {
         let (sender, events) = mpsc::channel();
@@ -40,14 +40,14 @@ impl SimulatedDiscovery {
         }
     }
 
-    /// With devices that have failed while this file names them, one a line. A file that is not there names none.
+    /// Adds a file of faults: the devices that it names, one per line, have failed as long as they are listed. A missing file lists none.
     #[must_use]
     pub fn with_faults(mut self, file: PathBuf) -> Self {
         self.faults = Some(file);
         self
     }
 
-    /// The devices that have failed.
+    /// The devices that the file of faults lists.
     fn failed(&self) -> BTreeSet<DeviceId> {
         let text = self.faults.as_ref().map(std::fs::read_to_string);
         let text = text.and_then(Result::ok).unwrap_or_default();
@@ -55,14 +55,14 @@ impl SimulatedDiscovery {
         lines.filter_map(|line| line.trim().parse().ok()).collect()
     }
 
-    /// Other devices from now on: found at the next scan.
+    /// Replaces the devices; the next scan finds the new ones.
     pub fn set(&self, devices: Vec<Device>) {
         *self.devices.lock().unwrap_or_else(PoisonError::into_inner) = devices;
     }
 
-    /// Something happens to a device.
+    /// Reports an event of a device.
     pub fn inject(&self, event: HealthEvent) {
-        // The receiver lives as long as this.
+        // The receiver is a field of `self`.
         drop(self.sender.send(event));
     }
 }

@@ -136,7 +136,7 @@ fn faults_are_acted_on_and_forgotten_with_the_machine() {
         bind(&devices, 2, 1024).expect("the other one")[0].device,
         "SIM-1"
     );
-    // The device is gone: who holds slices of it loses them.
+    // When the device is gone, instances lose their slices of it.
     node.discovery.set(gpus(2).split_off(1));
     assert_eq!(
         events.recv_timeout(PATIENCE).expect("an event"),

@@ -1,4 +1,4 @@
-//! After the agent's restart: taking over what runs, removing what serves nobody.
+//! Cleaning up after a restart of the agent: adopts what runs, and removes what serves nobody.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::spec::Description;
 use crate::state::InstanceState;
 
 impl Shared {
-    /// Takes over a running container, or finds it held already.
+    /// Adopts a running container, or returns its present handle.
     pub(super) async fn adopt(
         self: Arc<Self>,
         container: ContainerSummary,
@@ -31,12 +31,12 @@ impl Shared {
             return serving.then_some(known);
         }
         let description = describe(&container)?;
-        // One that this object is starting has no handle yet.
+        // One that is being started by this runtime has no handle yet.
         if self.registry().ids.contains(&description.id) {
             return None;
         }
         let ways = self.ways_to(id).await.ok()?;
-        // One that an agent of this node froze; asked for is enough, it may be half-way.
+        // A container frozen by an agent of this node; a requested freeze is enough, because it may be half-way.
         let frozen = |group: &Cgroup| group.freezing().unwrap_or(false);
         let paused = container.state == Some(ContainerSummaryStateEnum::PAUSED)
             || ways.group.as_ref().is_some_and(frozen);
@@ -65,7 +65,7 @@ impl Shared {
         let past = Past::Tail(LogLimits::default().lines);
         tokio::spawn(events::capture(instance.clone(), past));
         self.watch_over(&instance);
-        // The agent that started it may have ended before it had done so.
+        // The agent that started it may have ended before it had limited the CPU.
         if !instance.limit_cpu_by_group() {
             let limited = instance.clone();
             tokio::spawn(async move { limited.limit_cpu().await });
@@ -104,7 +104,7 @@ impl Shared {
 }
 
 impl Shared {
-    /// Lets the processes of a container that is to be removed go on, or on older kernels not even SIGKILL would reach them.
+    /// Thaws the processes of a container that is to be removed, because on older kernels not even SIGKILL would reach them.
     async fn let_go(&self, container: &str) {
         let Some(root) = self.options.cgroups.as_deref() else {
             return;

@@ -1,12 +1,12 @@
-//! Containers that were created before they are asked for.
+//! Containers created ahead of their start.
 //!
-//! To create a container takes the engine about ten milliseconds, more when it is busy, and nothing of the node but some KiB of its disk: a
-//! created container has no process and holds neither CPU nor memory, so nothing is counted for it. For each specification that somebody
-//! expects to start ([`Stock::expect`]) up to [`DockerOptions::ahead`] are kept, up to [`LIMIT`] in all. A start takes one of exactly its
-//! specification, environment and secrets included, under the id that it was created with.
+//! Creating a container takes the engine about ten milliseconds, more when it is busy, and uses nothing of the node but some KiB of its disk: a
+//! created container has no process and holds neither CPU nor memory, so nothing is reserved for it. For each specification whose starts are
+//! expected ([`Stock::expect`]), up to [`DockerOptions::ahead`] are kept, up to [`LIMIT`] in all. A start takes one of exactly its
+//! specification, including environment and secrets, under the id with which it was created.
 //!
-//! After a restart of the agent nobody knows what secrets they were created with, so `collect` removes them like any half-made container.
-//! None are created for what is bound to GPU devices, which are chosen at the start, nor on the node's own network, where a port that was
+//! After a restart of the agent it is not known with which secrets they were created, so `collect` removes them like any unfinished container.
+//! None are created for specifications bound to GPU devices, which are chosen at the start, nor on the node's own network, where a port that was
 //! free once need not be free later.
 //!
 //! [`DockerOptions::ahead`]: super::DockerOptions::ahead
@@ -22,32 +22,32 @@ use tokio::sync::Mutex as AsyncMutex;
 use super::{Network, Shared, failure};
 use crate::spec::StartSpec;
 
-/// Containers created ahead, of all specifications together.
+/// The most containers created ahead, of all specifications together.
 pub(super) const LIMIT: usize = 256;
-/// How long after a start the next one is created: the first call of what was started has the processor for itself until then.
+/// How long after a start the next one is created: until then the first call of the started container has the processor for itself.
 const QUIET: Duration = Duration::from_millis(250);
 
-/// What was created ahead, and for whom.
+/// The containers created ahead, by specification.
 #[derive(Debug, Default)]
 pub(super) struct Stock {
     state: Mutex<State>,
-    /// One is created at a time.
+    /// Held while containers are created, so that this happens one at a time.
     filling: AsyncMutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     rows: Vec<Row>,
-    /// Handed out, and about to be started.
+    /// Handed out, but their start has not begun.
     taken: BTreeMap<InstanceId, (StartSpec, String)>,
-    /// Of these the start has begun.
+    /// Handed out, and their start has begun.
     starting: BTreeMap<InstanceId, String>,
 }
 
 /// A specification whose starts are expected.
 #[derive(Debug)]
 struct Row {
-    /// Its id means nothing.
+    /// The id in it has no meaning.
     spec: StartSpec,
     expected: usize,
     kept: VecDeque<Created>,
@@ -57,11 +57,11 @@ struct Row {
 #[derive(Debug)]
 pub(super) struct Created {
     pub(super) id: InstanceId,
-    /// The engine's id.
+    /// The engine's id of the container.
     pub(super) container: String,
 }
 
-/// Whether two specifications are the same but for the id.
+/// Whether two specifications are equal apart from the id.
 fn alike(one: &StartSpec, other: &StartSpec) -> bool {
     if one.description.digest != other.description.digest {
         return false;
@@ -89,7 +89,7 @@ impl Stock {
         });
     }
 
-    /// Takes an expectation back; what was created for it and is not wanted by anybody else.
+    /// Takes back an expectation; returns the containers created for it if there is no other expectation of the same.
     fn forget(&self, spec: &StartSpec) -> VecDeque<Created> {
         let mut state = self.lock();
         let Some(at) = state.rows.iter().position(|row| alike(&row.spec, spec)) else {
@@ -102,7 +102,7 @@ impl Stock {
         state.rows.swap_remove(at).kept
     }
 
-    /// Hands one out. `None` if nobody expects such starts, `Some(None)` if they are expected and none is there.
+    /// Hands one out. `None` if no such starts are expected, `Some(None)` if they are expected but none is in stock.
     pub(super) fn take(&self, spec: &StartSpec) -> Option<Option<InstanceId>> {
         let mut state = self.lock();
         let row = state.rows.iter_mut().find(|row| alike(&row.spec, spec))?;
@@ -115,7 +115,7 @@ impl Stock {
         Some(Some(id))
     }
 
-    /// Whether the start that begins is that of one that was handed out; once.
+    /// Whether the start that begins is that of a handed-out container; `true` only once for each.
     pub(super) fn begin(&self, spec: &StartSpec) -> bool {
         let mut state = self.lock();
         let id = spec.description.id;
@@ -134,7 +134,7 @@ impl Stock {
         self.lock().starting.remove(&id)
     }
 
-    /// Keeps a container, unless nobody expects it any more.
+    /// Keeps a container, unless it is no longer expected.
     fn put(&self, spec: &StartSpec, created: Created) -> Result<(), Created> {
         let mut state = self.lock();
         match state.rows.iter_mut().find(|row| alike(&row.spec, spec)) {
@@ -146,7 +146,7 @@ impl Stock {
         }
     }
 
-    /// The first specification of which there are fewer than `each`.
+    /// The first specification of which fewer than `each` are in stock.
     fn missing(&self, each: usize) -> Option<StartSpec> {
         let state = self.lock();
         let all: usize = state.rows.iter().map(|row| row.kept.len()).sum();
@@ -154,13 +154,13 @@ impl Stock {
         short.filter(|_| all < LIMIT).map(|row| row.spec.clone())
     }
 
-    /// How many wait to be started.
+    /// How many containers wait to be started.
     fn count(&self) -> usize {
         self.lock().rows.iter().map(|row| row.kept.len()).sum()
     }
 }
 
-/// Keeps containers of a specification ahead for as long as it lives.
+/// Keeps containers of a specification in stock for as long as it lives.
 #[derive(Debug)]
 pub(super) struct Expected {
     shared: Weak<Shared>,
@@ -177,7 +177,7 @@ impl Drop for Expected {
         if left.is_empty() {
             return;
         }
-        // Without a runtime the process ends; the next one finds and removes them.
+        // Without a runtime the process is ending; the next one finds and removes them.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 for created in left {
@@ -189,7 +189,7 @@ impl Drop for Expected {
 }
 
 impl Shared {
-    /// Has containers of this created ahead, if they can be.
+    /// Expects starts of a specification: containers for them are created ahead, if that is possible.
     pub(super) fn expect(self: &Arc<Self>, spec: &StartSpec) -> Option<Expected> {
         let no_devices = spec.gpu.is_none() && spec.description.devices.is_empty();
         let can = self.options.ahead > 0 && no_devices && self.options.network != Network::Host;
@@ -204,14 +204,14 @@ impl Shared {
         })
     }
 
-    /// Makes good what a start has taken, in a while.
+    /// Replaces, after a pause, what a start has taken.
     pub(super) fn refill(self: &Arc<Self>) {
         if self.options.ahead > 0 {
             tokio::spawn(fill(Arc::downgrade(self), QUIET));
         }
     }
 
-    /// Removes one that is not needed.
+    /// Removes a container that is not needed.
     pub(super) async fn discard(&self, created: Created) {
         let options = RemoveContainerOptionsBuilder::default()
             .force(true)
@@ -221,7 +221,7 @@ impl Shared {
             .docker
             .remove_container(&created.container, Some(options))
             .await;
-        // Whatever is left is found by `collect`.
+        // If it remains, `collect` finds it.
         if let Err(error) = removed
             && failure::status(&error) != Some(404)
         {
@@ -238,7 +238,7 @@ impl Shared {
     async fn create_ahead(self: &Arc<Self>, mut spec: StartSpec) -> Result<(), crate::StartError> {
         let id = InstanceId::from_uuid(uuid::Uuid::now_v7());
         spec.description.id = id;
-        // Known before it is there, or `collect` would take it for a leftover.
+        // Registered before it exists, or `collect` would take it for a leftover.
         self.registry().ids.insert(id);
         let container = match self.create(&spec).await {
             Ok(container) => container,
@@ -265,7 +265,7 @@ async fn fill(shared: Weak<Shared>, after: Duration) {
     while let Some(spec) = shared.stock.missing(shared.options.ahead) {
         let text = spec.image.to_string();
         if let Err(error) = shared.create_ahead(spec).await {
-            // Its next start says more, and tries again.
+            // Its next start reports more, and tries again.
             tracing::debug!(image = %text, %error, "no container could be created ahead");
             return;
         }

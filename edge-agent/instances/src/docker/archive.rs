@@ -1,11 +1,11 @@
-//! An uploaded image archive, made into one that an engine may be given.
+//! Conversion of an uploaded image archive into one that is safe to load into an engine.
 //!
-//! What comes in is found by [`fdn_runtime::image`]: what `docker save` writes, or an OCI image layout. One goes out: the first, holding
-//! exactly one image under exactly one name, ours. That is not only because engines before version 25 do not load OCI layouts: names inside
-//! an archive would otherwise move the tags of other people's images on the node.
+//! The input is read with [`fdn_runtime::image`]: the output of `docker save`, or an OCI image layout. The output always has the former format,
+//! with exactly one image under exactly one name, chosen by the agent. The reason is not only that engines before version 25 do not load OCI
+//! layouts: names inside an archive would otherwise move the tags of other people's images on the node.
 //!
-//! Nothing is unpacked here and no path of the archive is used as a path; entries are streamed from one tar to the other. That what the
-//! archive holds is whole was seen at the upload; here its own processor is compared once more, which no upload can know.
+//! Nothing is unpacked here and no path of the archive is used as a path; entries are streamed from one tar file to the other. That the archive
+//! is complete was checked at the upload; here its processor architecture is compared with the node's, which no upload can know.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ use tar::{Builder, EntryType, Header};
 
 pub(crate) use fdn_runtime::image::ArchiveError;
 
-/// Finds the one image of an archive that unfolds to `most`, for this node's processor. Its layers were counted at the upload.
+/// Finds the one image of an archive for this node's architecture; the archive may unpack to at most `most`. Its layers were counted at the upload.
 pub(crate) fn plan(path: &Path, most: ByteSize) -> Result<Image, ArchiveError> {
     let contents = Contents::read(path, most.as_bytes())?;
     let image = contents.image(&[architecture()])?;
@@ -32,12 +32,12 @@ pub(crate) fn plan(path: &Path, most: ByteSize) -> Result<Image, ArchiveError> {
     Ok(image)
 }
 
-/// The digest that a registry gives to the image of an OCI layout, for this node's platform; `None` if the archive is none.
+/// The digest that a registry gives to the image of an OCI layout, for this node's platform; `None` if the archive is not a layout.
 pub(crate) fn oci_digest(path: &Path) -> Result<Option<fdn_core::Digest>, ArchiveError> {
     Contents::read(path, UNFOLDED.as_bytes())?.oci_digest(&[architecture()])
 }
 
-/// Writes the image as one archive in the format of `docker save` with `tag` as its only name.
+/// Writes the image as an archive in the format of `docker save` with `tag` as its only name.
 pub(crate) fn rewrite(
     (path, most): (&Path, ByteSize),
     plan: &Image,

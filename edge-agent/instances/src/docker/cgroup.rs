@@ -1,8 +1,8 @@
-//! Freezing a container, and limiting its CPU, by its control group, without the engine.
+//! Freezes a container, and limits its CPU, through its control group, without the engine.
 //!
-//! The engine's own pause starts a process and takes over ten milliseconds each way, which the call that wakes an instance waits for; the
-//! kernel's freezer is one write to a file. It needs the right to write there and the sight of the engine's processes; where the agent has not
-//! got both, the engine is asked as before ([`super::freeze`]).
+//! The engine's own pause starts a process and takes over ten milliseconds each way, for which the call that wakes an instance has to wait; the
+//! kernel's freezer needs one write to a file. It requires the right to write there and access to the engine's processes; if the agent lacks
+//! either, the engine is asked instead ([`super::freeze`]).
 //!
 //! Sources: the kernel's documentation of the freezer (`cgroup-v1/freezer-subsystem`: `freezer.state` may read `FREEZING` for a while, and the
 //! write is to be repeated then) and of `cgroup.freeze` and `cgroup.events` (`cgroup-v2`).
@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use bollard::models::ContainerInspectResponse;
 
-/// How long the kernel may take until every process stands still; it takes far less than a millisecond unless one is deep in the kernel.
+/// How long the kernel may take to freeze every process; it takes far less than a millisecond unless one is deep in the kernel.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Between two looks.
+/// The pause between two checks.
 const LOOK: Duration = Duration::from_micros(200);
 
-/// The two forms of the kernel's interface.
+/// The two versions of the kernel's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// `freezer.state`.
@@ -28,16 +28,16 @@ enum Form {
     V2,
 }
 
-/// The group of one container's processes.
+/// The control group of one container's processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cgroup {
     form: Form,
     folder: PathBuf,
-    /// Where its CPU is limited.
+    /// The control group in which its CPU is limited.
     cpu: Option<(Form, PathBuf)>,
 }
 
-/// The period of a limit on CPU, in microseconds: the engine's, and the kernel's default.
+/// The period of a CPU limit, in microseconds: the engine's, and the kernel's default.
 const PERIOD: i64 = 100_000;
 
 impl Cgroup {
@@ -48,14 +48,14 @@ impl Cgroup {
         Self::named(container.id.as_deref()?, &groups, root)
     }
 
-    /// The group among `groups` (the text of `/proc/PID/cgroup`) that belongs to the container `id`: the number of a process may be another
-    /// one's by now, or one of another namespace, but the name of a group has the container's whole id.
+    /// The group among `groups` (the content of `/proc/PID/cgroup`) that belongs to the container `id`: a process id may have been reused
+    /// by now, or be one of another namespace, but the name of a group contains the container's whole id.
     fn named(id: &str, groups: &str, root: &Path) -> Option<Self> {
         let path_of = |line: &str, wanted: &str| -> Option<(Form, PathBuf)> {
             let mut parts = line.splitn(3, ':');
             let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
             let path = path.strip_prefix('/')?;
-            // Nothing that leads out of the mount.
+            // The path must not lead out of the mount.
             if path.split('/').any(|part| part == "..") || id.is_empty() || !path.contains(id) {
                 return None;
             }
@@ -67,14 +67,14 @@ impl Cgroup {
         let group_of = |wanted: &str| {
             let path_of = |line| path_of(line, wanted);
             let found: Vec<_> = groups.lines().filter_map(path_of).collect();
-            // With both mounted, a controller is where the first form has it.
+            // If both versions are mounted, a controller is where version 1 has it.
             let first = found.iter().find(|(form, _)| *form == Form::V1);
             first.or(found.first()).cloned()
         };
         let (form, folder) = group_of("freezer")?;
         let cpu = group_of("cpu");
         let group = Self { form, folder, cpu };
-        // Opened, not asked about: access(2) leaves out the capabilities of a user that is not root (DAC_OVERRIDE of the unit's drop-in).
+        // Opened instead of checked with access(2), which ignores the capabilities of a user other than root (DAC_OVERRIDE of the unit's drop-in).
         let writable = fs::OpenOptions::new().write(true).open(group.switch());
         writable.is_ok().then_some(group)
     }
@@ -86,10 +86,10 @@ impl Cgroup {
         })
     }
 
-    /// Limits its CPU to so many billionths of a core.
+    /// Limits its CPU, in billionths of a core.
     ///
     /// # Errors
-    /// When the group is gone, may not be written, or the kernel takes no such limit.
+    /// When the group is gone, may not be written, or the kernel rejects the limit.
     pub(super) fn limit_cpu(&self, nano_cpus: i64) -> io::Result<()> {
         let (form, folder) = self.cpu.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         let quota = nano_cpus / (1_000_000_000 / PERIOD);
@@ -99,7 +99,7 @@ impl Cgroup {
         }
     }
 
-    /// Whether every process of it stands still.
+    /// Whether all its processes are frozen.
     ///
     /// # Errors
     /// When the group is gone.
@@ -112,7 +112,7 @@ impl Cgroup {
         })
     }
 
-    /// Whether somebody asked for it to stand still.
+    /// Whether freezing it was requested.
     ///
     /// # Errors
     /// When the group is gone.
@@ -124,10 +124,10 @@ impl Cgroup {
         })
     }
 
-    /// Lets its processes stand still, and returns when they do. Blocks for up to half a second; what cannot be frozen goes on.
+    /// Freezes its processes and returns once they are frozen. Blocks for up to half a second; on failure they are thawed again.
     ///
     /// # Errors
-    /// When the group is gone, or a process does not come to a stand.
+    /// When the group is gone, or a process does not freeze in time.
     pub(super) fn freeze(&self) -> io::Result<()> {
         let order = match self.form {
             Form::V1 => "FROZEN",
@@ -147,7 +147,7 @@ impl Cgroup {
         }
     }
 
-    /// Lets its processes go on.
+    /// Thaws its processes.
     ///
     /// # Errors
     /// When the group is gone.
@@ -182,7 +182,7 @@ mod tests {
         let group = Cgroup::named(ID, groups, root.path()).unwrap();
         assert_eq!(group.form, Form::V1);
         assert!(!group.freezing().unwrap());
-        // A plain file keeps what is written, as the kernel's does once all stand still.
+        // A plain file keeps what is written, like the kernel's file once all processes are frozen.
         group.freeze().unwrap();
         assert!(group.frozen().unwrap() && group.freezing().unwrap());
         group.thaw().unwrap();

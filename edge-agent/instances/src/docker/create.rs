@@ -1,4 +1,4 @@
-//! A specification as the engine wants to hear it. Pure, but for the one file that containers read.
+//! Translates a specification into a request to the engine. Pure, apart from the one file that containers read.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::Permissions;
@@ -15,18 +15,18 @@ use super::options::DockerOptions;
 use crate::runtime::Owner;
 use crate::spec::{Description, StartSpec};
 
-/// The labels on everything of ours.
+/// The labels on all containers and networks of the agent.
 pub(super) const CLUSTER: &str = "net.fdn.cluster";
 pub(super) const NODE: &str = "net.fdn.node";
-/// Tells agents of one name apart that share an engine, where they are to be.
+/// Distinguishes agents of the same name that share an engine, where there are several.
 pub(super) const SCOPE: &str = "net.fdn.scope";
 pub(super) const INSTANCE: &str = "net.fdn.instance";
 pub(super) const DESCRIPTION: &str = "net.fdn.description";
-/// The port, where it is not the description's (on the node's own network).
+/// The port, if it differs from the description's (on the node's own network).
 pub(super) const PORT: &str = "net.fdn.port";
 
-/// The filters that match what this owner made within its scope. Without a scope, what others of its name made within theirs passes as well:
-/// there is no filter by the absence of a label.
+/// The filters that match what this owner made within its scope. Without a scope, they also match what agents of the same name made within
+/// theirs: there is no filter for the absence of a label.
 pub(super) fn filters(owner: &Owner, scope: Option<&str>) -> HashMap<String, Vec<String>> {
     let mut labels = vec![
         format!("{CLUSTER}={}", owner.cluster),
@@ -36,7 +36,7 @@ pub(super) fn filters(owner: &Owner, scope: Option<&str>) -> HashMap<String, Vec
     HashMap::from([("label".to_owned(), labels)])
 }
 
-/// Whether what has these labels was made by this owner, within this scope or without one.
+/// Whether an object with these labels was made by this owner, within this scope (or without one if `None`).
 pub(super) fn is_of(
     labels: Option<&HashMap<String, String>>,
     owner: &Owner,
@@ -55,12 +55,12 @@ pub(super) fn owner_labels(owner: &Owner) -> HashMap<String, String> {
     ])
 }
 
-/// The container's name; the engine refuses a second one.
+/// The container's name; the engine refuses a second container of the same name.
 pub(super) fn name(description: &Description) -> String {
     format!("fdn-{}", description.id)
 }
 
-/// The whole order. `network` is the engine's name of the network mode, `port` where the container shall listen.
+/// The complete request. `network` is the engine's name of the network mode, `port` the port on which the container must listen.
 pub(super) fn body(
     spec: &StartSpec,
     owner: &Owner,
@@ -90,7 +90,7 @@ pub(super) fn body(
         hostname: Some(spec.description.function.to_string()),
         attach_stdout: Some(false),
         attach_stderr: Some(false),
-        // The engine's own set-up of a network runs a process for each container, also where there is nothing to set up.
+        // The engine's own set-up of a network runs a process for each container, even if there is nothing to set up.
         network_disabled: own_hosts(network, options).is_some().then_some(true),
         host_config: Some(host_config(spec, image, network, options)),
         ..ContainerCreateBody::default()
@@ -100,7 +100,7 @@ pub(super) fn body(
 /// The CPU that a container may use while the engine starts it, in billionths of a core.
 ///
 /// The engine's own process that sets a container up counts towards the container's quota and takes some ten milliseconds, which with a tenth
-/// of a core is a tenth of a second.
+/// of a core would take a tenth of a second.
 const STARTUP_CPU: i64 = 1_000_000_000;
 
 fn nano_cpus(description: &Description) -> i64 {
@@ -113,10 +113,10 @@ fn nano_cpus(description: &Description) -> i64 {
     )
 }
 
-/// What is to be set once the engine's part of a start is over, if that is less than during it; in billionths of a core.
+/// The CPU limit to set once the engine's part of a start is over, in billionths of a core; `None` if it is not lower than during the start.
 pub(super) fn cpu_once_started(description: &Description) -> Option<i64> {
     let nano_cpus = nano_cpus(description);
-    // Nothing means that there is no quota.
+    // 0 means that there is no quota.
     (1..STARTUP_CPU).contains(&nano_cpus).then_some(nano_cpus)
 }
 
@@ -130,7 +130,7 @@ fn host_config(
     let memory = as_i64(resources.memory_mib.get().saturating_mul(1 << 20));
     HostConfig {
         memory: Some(memory),
-        // Memory and swap together: no swap, or a limit on memory is none.
+        // Memory and swap together: without this, swap would make the memory limit ineffective.
         memory_swap: Some(memory),
         nano_cpus: Some(match cpu_once_started(&spec.description) {
             Some(_) => STARTUP_CPU,
@@ -144,7 +144,7 @@ fn host_config(
         security_opt: Some(vec!["no-new-privileges:true".to_owned()]),
         privileged: Some(false),
         ipc_mode: Some("private".to_owned()),
-        // The agent decides about restarts; the engine's own would start what nobody knows of.
+        // The agent decides about restarts; the engine's own would start containers that the agent does not know.
         restart_policy: Some(RestartPolicy {
             name: Some(RestartPolicyNameEnum::NO),
             maximum_retry_count: None,
@@ -159,7 +159,7 @@ fn host_config(
                 ("max-file".to_owned(), "1".to_owned()),
             ])),
         }),
-        // A function's process goes before the node's own when memory is short.
+        // When memory is short, a function's process is killed before the node's own.
         oom_score_adj: Some(500),
         device_requests: device_requests(spec),
         mounts: mounts(spec, own_hosts(network, options)),
@@ -167,7 +167,7 @@ fn host_config(
     }
 }
 
-/// `/tmp`, and a bounded file system in memory for each volume that the image declares: an anonymous volume would be
+/// `/tmp`, and a bounded in-memory file system for each volume that the image declares: an anonymous volume would be
 /// writable without a bound in spite of the read-only root.
 fn tmpfs(image: &LocalImage, options: &DockerOptions) -> HashMap<String, String> {
     let flags = format!("rw,nosuid,nodev,noexec,size={}", options.tmp.as_bytes());
@@ -190,17 +190,17 @@ fn device_requests(spec: &StartSpec) -> Option<Vec<DeviceRequest>> {
     })
 }
 
-/// The file of [`DockerOptions::folder`] that says what `localhost` is; made by [`write_hosts`].
+/// The file in [`DockerOptions::folder`] that defines `localhost`; made by [`write_hosts`].
 fn hosts(folder: &Path) -> PathBuf {
     folder.join("hosts")
 }
 
-/// What containers without a network know of names.
+/// The names known to containers without a network.
 const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n";
 
 /// Writes the files that containers read.
 ///
-/// A file that is right stays the file it is: while the engine starts a container, it opens the place where the file is mounted a second time,
+/// A file with the right content is not replaced: while the engine starts a container, it opens the mount's source a second time,
 /// and takes a file that was replaced in between for an attack.
 pub(super) fn write_hosts(folder: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
@@ -210,9 +210,9 @@ pub(super) fn write_hosts(folder: &Path) -> std::io::Result<()> {
     }
     let whole = folder.join(format!("hosts.{}", uuid::Uuid::now_v7().simple()));
     std::fs::write(&whole, HOSTS)?;
-    // Whoever the program in the container runs as.
+    // Readable whatever user the program in the container runs as.
     std::fs::set_permissions(&whole, Permissions::from_mode(0o644))?;
-    // Whole or not at all, and the first of two who write at the same time.
+    // The file appears complete or not at all, and the first of two concurrent writers wins.
     match std::fs::hard_link(&whole, &place) {
         Ok(()) => std::fs::remove_file(&whole),
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {

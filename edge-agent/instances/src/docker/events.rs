@@ -1,8 +1,8 @@
-//! What the engine tells about our containers: their output and their end.
+//! Follows the engine's events about our containers: their output and their end.
 //!
-//! One stream of events for all containers of this owner. It is resumed after the last event that was seen; the engine keeps
-//! only some hundred of the past, so after every interruption, and from time to time anyway, what runs is compared with what
-//! is held ([`reconcile`]).
+//! There is one stream of events for all containers of this owner. It is resumed after the last event that was seen; the engine keeps
+//! only some hundred past events, so after every interruption, and periodically anyway, the running containers are compared with the held
+//! ones ([`reconcile`]).
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ use crate::state::{Exit, ExitReason, InstanceState};
 /// The pauses between attempts to reach the engine again.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How often what runs is compared with what is held even if nothing seems wrong.
+/// How often running and held containers are compared even if nothing seems wrong.
 const RECONCILE: Duration = Duration::from_secs(30);
 
 /// Follows the engine until the runtime is dropped.
@@ -86,7 +86,7 @@ fn listen(
     runtime.docker.events(Some(options))
 }
 
-/// Just after this event, as the engine wants it: seconds, a point, nanoseconds.
+/// The time just after this event, in the engine's format: seconds, a point, nanoseconds.
 fn resume_point(event: &EventMessage) -> Option<String> {
     let nanos = event.time_nano?.checked_add(1)?;
     Some(seconds_and_nanos(i128::from(nanos)))
@@ -97,7 +97,7 @@ fn seconds_and_nanos(nanos: i128) -> String {
     format!("{seconds}.{rest:09}")
 }
 
-/// Events from now on.
+/// The resume point for events from now on.
 pub(super) fn now() -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let nanos = now.map_or(0, |now| now.as_nanos());
@@ -120,7 +120,7 @@ fn handle(runtime: &Arc<Shared>, event: &EventMessage) {
     tokio::spawn(ended(runtime.clone(), instance, code));
 }
 
-/// Compares what is held with what the engine runs. An engine that does not answer changes nothing.
+/// Compares held instances with the containers that the engine runs. If the engine does not answer, nothing changes.
 pub(super) async fn reconcile(runtime: &Arc<Shared>) {
     let Ok(listed) = runtime.list(false).await else {
         return;
@@ -137,11 +137,11 @@ pub(super) async fn reconcile(runtime: &Arc<Shared>) {
     }
 }
 
-/// Writes down how a container ended, and removes what is left of it. Harmless when repeated.
+/// Records how a container ended, and removes what is left of it. May be repeated.
 pub(super) async fn ended(runtime: Arc<Shared>, instance: Arc<DockerInstance>, code: Option<i64>) {
     let exit = how(&instance, code).await;
     let Some(exit) = exit else { return };
-    // The last lines are on their way; they are worth a moment.
+    // The last lines may still be arriving; they are worth a short wait.
     let mut log = instance.log_ended.subscribe();
     let limit = runtime.options.last_lines;
     drop(tokio::time::timeout(limit, log.wait_for(|ended| *ended)).await);
@@ -159,7 +159,7 @@ pub(super) async fn ended(runtime: Arc<Shared>, instance: Arc<DockerInstance>, c
     }
 }
 
-/// How it ended; `None` when it runs.
+/// How it ended; `None` if it is running, or the engine does not answer and no exit code is known.
 async fn how(instance: &DockerInstance, code: Option<i64>) -> Option<Exit> {
     let stopped = instance.stopping.load(Ordering::SeqCst);
     let by = |other| if stopped { ExitReason::Stopped } else { other };
@@ -191,7 +191,7 @@ async fn how(instance: &DockerInstance, code: Option<i64>) -> Option<Exit> {
                 ExitReason::Lost
             }),
         }),
-        // The engine is away. With a code the end is certain, else the next reconciliation tells.
+        // The engine is unreachable. With a code the end is certain; otherwise the next reconciliation determines it.
         Err(_) => code.map(|code| Exit {
             code: Some(code),
             reason: by(ExitReason::Ended),
@@ -199,7 +199,7 @@ async fn how(instance: &DockerInstance, code: Option<i64>) -> Option<Exit> {
     }
 }
 
-/// Takes a container's output until it ends.
+/// Captures a container's output until it ends.
 pub(super) async fn capture(instance: Arc<DockerInstance>, past: Past) {
     let mut since = match past {
         Past::FromTheStart => 0,
@@ -235,7 +235,7 @@ pub(super) async fn capture(instance: Arc<DockerInstance>, past: Past) {
         if !broken {
             break;
         }
-        // The engine went away while the container runs. A line may come twice, none is lost.
+        // The engine was unreachable while the container runs. A line may come twice, but none is lost.
         since = unix_seconds();
         tokio::time::sleep(FIRST_PAUSE).await;
     }
@@ -245,12 +245,12 @@ pub(super) async fn capture(instance: Arc<DockerInstance>, past: Past) {
     instance.log_ended.send_replace(true);
 }
 
-/// Which output that was written before counts.
+/// How much of the earlier output is captured.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Past {
-    /// All of it: the container was started just now.
+    /// All of it: the container was only just started.
     FromTheStart,
-    /// The last lines, for those who ask; whoever runs the logs has had them.
+    /// Only the last lines, for those who ask; the log sink already received them.
     Tail(usize),
 }
 
@@ -270,7 +270,7 @@ fn write(instance: &DockerInstance, piece: &LogOutput, tell: bool) {
 
 fn unix_seconds() -> i32 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    // The engine's client wants 32 bits, which end in 2038; from then on all output since the start is asked for.
+    // The engine's client wants 32 bits, which end in 2038; from then on all output since the start is requested.
     now.ok()
         .and_then(|now| i32::try_from(now.as_secs()).ok())
         .unwrap_or(0)

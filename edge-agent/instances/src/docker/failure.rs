@@ -1,4 +1,4 @@
-//! What the engine's errors mean.
+//! Classification of the engine's errors.
 
 use bollard::errors::Error;
 
@@ -14,7 +14,7 @@ pub(super) fn status(error: &Error) -> Option<u16> {
     }
 }
 
-/// Whether the engine's answer has these words.
+/// Whether the engine's error message contains this text (in lower case).
 pub(super) fn says(error: &Error, part: &str) -> bool {
     words(error).to_lowercase().contains(part)
 }
@@ -27,7 +27,7 @@ fn words(error: &Error) -> String {
     }
 }
 
-/// An error of the engine where nothing about the specification can be its cause.
+/// Converts an error of the engine that cannot be caused by the specification.
 pub(super) fn engine(operation: &'static str, error: &Error) -> RuntimeError {
     let reason = words(error);
     match error {
@@ -45,7 +45,7 @@ pub(super) fn engine(operation: &'static str, error: &Error) -> RuntimeError {
     }
 }
 
-/// An error of the engine while it made or started a container. The engine has few statuses and many words.
+/// Converts an error of the engine while it created or started a container. The engine has few statuses, so its messages are examined.
 pub(super) fn start(operation: &'static str, image: &str, error: &Error) -> StartError {
     let text = words(error).to_lowercase();
     let says = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
@@ -80,7 +80,7 @@ pub(super) fn start(operation: &'static str, image: &str, error: &Error) -> Star
     }
 }
 
-/// An error of the engine while it pulled or loaded an image.
+/// Converts an error of the engine while it pulled or loaded an image.
 pub(super) fn image(operation: &'static str, image: &str, error: &Error) -> StartError {
     let text = words(error).to_lowercase();
     let says = |parts: &[&str]| parts.iter().any(|part| text.contains(part));

@@ -1,13 +1,13 @@
-//! Freezing a container and letting it go on, so that it is true.
+//! Freezes and thaws a container, reliably.
 //!
-//! Where the agent can write to a container's control group, that is all ([`super::cgroup`]); the engine knows nothing of it. Otherwise it is asked.
+//! Where the agent can write to a container's control group, that suffices ([`super::cgroup`]); the engine is not told. Otherwise the engine does it.
 //!
-//! The engine's note of who is paused cannot be trusted. Its API writes the note when an order has been carried out, and its events
-//! of *earlier* orders write it again when they arrive (moby, `daemon/monitor.go`, `EventPaused` and `EventResumed`). Orders that
-//! follow soon upon each other, on a busy node, meet a note that is behind: the engine says "is not paused" of processes that are
-//! frozen, or "is already paused" of ones that run (dockerd 20.10: one order in a hundred, given back to back). Only an order that was
-//! carried out proves anything. So a refused one is followed by its opposite, which is refused as well or makes the note true again,
-//! until the one that is wanted is carried out. Events come in order, so that ends.
+//! The engine's record of which containers are paused cannot be trusted. Its API updates the record when an order has been carried out, and its
+//! events of *earlier* orders update it again when they arrive (moby, `daemon/monitor.go`, `EventPaused` and `EventResumed`). On a busy node,
+//! orders in quick succession therefore meet an outdated record: the engine says "is not paused" of processes that are frozen, or "is already
+//! paused" of ones that run (dockerd 20.10: one order in a hundred, given back to back). Only an order that was carried out proves anything. So a
+//! refused order is followed by its opposite, which is refused as well or corrects the record, until the wanted one is carried out. Events arrive
+//! in order, so that this ends.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use super::instance::DockerInstance;
 use crate::error::RuntimeError;
 use crate::runtime::Kind;
 
-/// How long is waited for events between orders, in all; they come within milliseconds.
+/// The total time to wait for events between orders; they arrive within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the processes of a container shall do.
+/// The wanted state of a container's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// Stand still.
+    /// Frozen.
     Freeze,
-    /// Go on.
+    /// Running.
     Thaw,
 }
 
@@ -46,25 +46,25 @@ impl Target {
     }
 }
 
-/// An order that was not carried out.
+/// Why an order was not carried out.
 #[derive(Debug)]
 pub(super) enum Refused {
     /// The container has ended.
     Gone,
-    /// For now.
+    /// The order was refused for now.
     Because(RuntimeError),
 }
 
-/// Who is ordered about.
+/// The recipient of orders.
 pub(super) trait Orders {
-    /// Hands an order to the engine once.
+    /// Passes an order to the engine once.
     fn order(&self, target: Target) -> impl Future<Output = Result<(), Refused>> + Send;
 
     /// Waits for events.
     fn wait(&self, pause: Duration) -> impl Future<Output = ()> + Send;
 }
 
-/// Orders until it was carried out. When it is not, nobody knows what the processes do.
+/// Repeats an order until it is carried out. If that fails, the state of the processes is unknown.
 pub(super) async fn carry_out(orders: &impl Orders, target: Target) -> Result<(), Refused> {
     let (mut pause, mut waited) = (FIRST_PAUSE, Duration::ZERO);
     loop {
@@ -84,7 +84,7 @@ pub(super) async fn carry_out(orders: &impl Orders, target: Target) -> Result<()
     }
 }
 
-/// Lets a container stand still or go on, by its control group where that can be reached, and by the engine otherwise.
+/// Freezes or thaws a container, through its control group if that is accessible, and otherwise through the engine.
 pub(super) async fn order(instance: &DockerInstance, target: Target) -> Result<(), Refused> {
     let Some(group) = instance.group() else {
         return carry_out(instance, target).await;
@@ -97,7 +97,7 @@ pub(super) async fn order(instance: &DockerInstance, target: Target) -> Result<(
     match ordered.await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => Err(Refused::Gone),
-        // The group of a container that ends while it is written to.
+        // The group of a container that ends during the write.
         Ok(Err(error)) if error.raw_os_error() == Some(NO_DEVICE) => Err(Refused::Gone),
         Ok(Err(error)) => Err(Refused::Because(refused(target, error.to_string()))),
         Err(stopped) => Err(Refused::Because(refused(target, stopped.to_string()))),
@@ -153,7 +153,7 @@ mod tests {
     struct Late {
         frozen: bool,
         noted: bool,
-        /// What the events on their way will say, and after how many further orders each arrives.
+        /// The pending events: the state that each records, and after how many further orders it arrives.
         events: VecDeque<(bool, usize)>,
         lag: VecDeque<usize>,
         ended: bool,
@@ -164,7 +164,7 @@ mod tests {
             for (_, left) in &mut self.events {
                 *left = left.saturating_sub(1);
             }
-            // In order: one that is due waits for those before it.
+            // In order: a due event waits for those before it.
             while let Some((noted, 0)) = self.events.front().copied() {
                 self.events.pop_front();
                 self.noted = noted;
@@ -180,7 +180,7 @@ mod tests {
                 return Err(Refused::Gone);
             }
             let wanted = target == Target::Freeze;
-            // The engine looks at its note first, then the kernel's side refuses what is so already.
+            // The engine checks its record first, then the kernel refuses an order for the state that it is already in.
             if engine.noted == wanted || engine.frozen == wanted {
                 return Err(Refused::Because(RuntimeError::Refused {
                     kind: Kind::Docker,
@@ -202,7 +202,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the note says when an order returns well, the processes do what was wished.
+        /// Whatever the record says when an order succeeds, the processes are in the wanted state.
         #[test]
         fn an_order_that_returns_well_is_true(lag in prop::collection::vec(0usize..9, 0..40), rounds in 1usize..20) {
             run(async {
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn what_never_comes_true_is_given_up() {
         run(async {
-            // Frozen, and the note says otherwise for ever.
+            // Frozen, but the record says otherwise for ever.
             let engine = Mutex::new(Late {
                 frozen: true,
                 ..Late::default()

@@ -27,37 +27,37 @@ use crate::spec::{Credentials, Image, ImageSource};
 /// An image that the engine has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LocalImage {
-    /// What the engine calls it.
+    /// The engine's name for it.
     pub(super) reference: String,
     /// The volumes that it declares.
     pub(super) volumes: Vec<String>,
-    /// How many bytes its files have.
+    /// The size of its files in bytes.
     pub(super) size: u64,
 }
 
-/// Images by digest, each fetched by one task at a time. The lock of an image that is not fetched now is dropped again.
+/// Images by digest, each fetched by one task at a time. The lock of an image is dropped when nobody is fetching it.
 #[derive(Debug)]
 pub(super) struct Images {
     pub(super) names: Names,
     pub(super) kept: Kept,
     fetching: Mutex<BTreeMap<Digest, Arc<AsyncMutex<()>>>>,
-    /// Those that were seen on the engine, by reference: a start need not ask for them. Bounded by [`KNOWN`].
+    /// Images that were seen on the engine, by reference: a start need not inspect them. Bounded by [`KNOWN`].
     known: Mutex<BTreeMap<String, LocalImage>>,
 }
 
-/// Images that are remembered; with one more, all are looked for again.
+/// The most images that are remembered; one more, and all are inspected again.
 const KNOWN: usize = 1024;
 
-/// Whether an image was here.
+/// Whether an image was already present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Had {
     Already,
-    /// It was brought now.
+    /// It was fetched now.
     Brought,
 }
 
 impl Images {
-    /// Under these names.
+    /// Without any image, and with these names.
     pub(super) fn new(names: Names) -> Self {
         Self {
             names,
@@ -83,7 +83,7 @@ impl Images {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An image that was on the engine when it was last looked for.
+    /// An image that was on the engine when it was last inspected.
     pub(super) fn known(&self, image: &Image) -> Option<LocalImage> {
         let reference = self.reference(image).ok()?;
         let known = self.remembered().get(&reference).cloned();
@@ -93,19 +93,19 @@ impl Images {
         known
     }
 
-    /// An image turned out not to be there.
+    /// Forgets an image that turned out to be missing.
     pub(super) fn forget_known(&self, image: &Image) {
         if let Ok(reference) = self.reference(image) {
             self.forget_name(&reference);
         }
     }
 
-    /// As [`Images::forget_known`], by its name.
+    /// Like [`Images::forget_known`], by its name.
     pub(super) fn forget_name(&self, reference: &str) {
         self.remembered().remove(reference);
     }
 
-    /// Has the image on the engine, where it may unfold to `most`; and whether it had to be brought.
+    /// Makes sure that the image is on the engine, unpacked to at most `most`; also returns whether it had to be fetched.
     pub(super) async fn prepare(
         &self,
         docker: &Docker,
@@ -160,7 +160,7 @@ impl Images {
         fetched
     }
 
-    /// An image has been pulled: looks at what it has become, and notes that it was brought here.
+    /// Checks the size of an image that was pulled, and marks it as fetched by the agent.
     async fn pulled(
         &self,
         docker: &Docker,
@@ -236,12 +236,12 @@ fn too_large(image: &Image, most: ByteSize) -> StartError {
     invalid(image, reason)
 }
 
-/// What has come of an image's layers, or is announced, in bytes as they are sent. What they unfold to is more.
+/// Bytes of an image's layers as transferred: received so far, or announced. Their unpacked size is larger.
 #[derive(Debug, Default)]
 struct Coming(BTreeMap<String, u64>);
 
 impl Coming {
-    /// Notes what the engine says; how much it is in all.
+    /// Records a progress message of the engine; returns the total so far.
     fn note(&mut self, step: &CreateImageInfo) -> u64 {
         let progress = step.progress_detail.as_ref();
         let most = progress.and_then(|of| of.current.max(of.total));
@@ -273,7 +273,7 @@ async fn pull(
     while let Some(step) = progress.next().await {
         let step = step.map_err(|e| failure::image("pull the image", &image.to_string(), &e))?;
         if coming.note(&step) > most.as_bytes() {
-            // The engine gives up what nobody listens to.
+            // The engine cancels a pull when nobody listens to its progress.
             return Err(too_large(image, most));
         }
         if let Some(message) = step.error_detail.and_then(|detail| detail.message) {
@@ -349,7 +349,7 @@ fn stream_of(
     futures::stream::poll_fn(move |cx| receiver.poll_recv(cx).map(|piece| piece.map(Ok)))
 }
 
-/// A writer whose other end is a stream; waits while that is full.
+/// A writer whose other end is a stream; it blocks while that is full.
 struct Pipe(mpsc::Sender<Bytes>);
 
 impl Write for Pipe {

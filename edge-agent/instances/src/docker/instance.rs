@@ -1,4 +1,4 @@
-//! One container.
+//! One container as an instance.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ use crate::runtime::Kind;
 use crate::spec::Description;
 use crate::state::{Exit, ExitReason, InstanceState, StateCell};
 
-/// How a running container is reached.
+/// The means of access to a running container.
 pub(super) struct Ways {
-    /// With calls.
+    /// For calls.
     pub(super) link: HttpLink,
-    /// With the kernel's freezer, unless only the engine can.
+    /// For the kernel's freezer; `None` if only the engine can freeze it.
     pub(super) group: Option<Cgroup>,
 }
 
-/// A container of ours. Its end is noticed and written down by [`super::events`].
+/// A container of the agent. Its end is detected and recorded by [`super::events`].
 pub(super) struct DockerInstance {
     pub(super) description: Description,
     /// The engine's id of the container.
@@ -41,17 +41,17 @@ pub(super) struct DockerInstance {
     pub(super) state: StateCell,
     pub(super) log: LogTail,
     pub(super) sink: Arc<dyn LogSink>,
-    /// Known once the container runs.
+    /// Set once the container runs.
     link: std::sync::OnceLock<HttpLink>,
-    /// The group of its processes, if the agent may freeze it; known with the link.
+    /// The control group of its processes, if the agent may freeze it; set with the link.
     group: std::sync::OnceLock<Cgroup>,
-    /// Whether it was ended by us.
+    /// Whether the agent is ending it.
     pub(super) stopping: AtomicBool,
     /// True once the log stream has ended.
     pub(super) log_ended: watch::Sender<bool>,
-    /// True once the engine has nothing of it any more.
+    /// True once the engine has nothing left of it.
     pub(super) removed: watch::Sender<bool>,
-    /// Pause, resume and stop, one after another.
+    /// Serializes pause, resume and stop.
     order: Mutex<()>,
     /// Held while it is removed.
     removing: Mutex<()>,
@@ -95,7 +95,7 @@ impl DockerInstance {
         }
     }
 
-    /// The way to it. The first one given stays.
+    /// Sets the means of access to it. The first ones stay.
     pub(super) fn connect(&self, ways: Ways) -> &HttpLink {
         if let Some(group) = ways.group {
             self.group.get_or_init(|| group);
@@ -103,7 +103,7 @@ impl DockerInstance {
         self.link.get_or_init(|| ways.link)
     }
 
-    /// The group of its processes, if the agent may freeze it.
+    /// The control group of its processes, if the agent may freeze it.
     pub(super) fn group(&self) -> Option<&Cgroup> {
         self.group.get()
     }
@@ -112,14 +112,14 @@ impl DockerInstance {
         self.link.get()
     }
 
-    /// Removes the container, whatever it does. Not being there is what is wanted.
+    /// Removes the container, whatever its state. A missing one counts as removed.
     pub(super) async fn remove(&self) -> Result<(), RuntimeError> {
-        // Whoever comes second waits for the first: when this returns, nothing is left.
+        // A second caller waits for the first: when this returns, nothing is left.
         let _turn = self.removing.lock().await;
         if *self.removed.borrow() {
             return Ok(());
         }
-        // On older kernels not even SIGKILL reaches a process that stands still.
+        // On older kernels not even SIGKILL reaches a frozen process.
         if let Some(group) = self.group() {
             drop(group.thaw());
         }
@@ -130,7 +130,7 @@ impl DockerInstance {
         let removed = self.docker.remove_container(&self.container, Some(options));
         match removed.await {
             Ok(()) => {}
-            // 404: gone. 409: somebody else is removing it.
+            // 404: gone. 409: already being removed by somebody else.
             Err(error) if matches!(failure::status(&error), Some(404 | 409)) => {}
             Err(error) => return Err(failure::engine("remove the container", &error)),
         }
@@ -138,8 +138,8 @@ impl DockerInstance {
         Ok(())
     }
 
-    /// As [`DockerInstance::limit_cpu`], by its control group: one write, where the engine runs a process beside the first call. False if the
-    /// engine has to be asked. The engine goes on naming the limit that it was started with.
+    /// Like [`DockerInstance::limit_cpu`], through its control group: one write, where the engine would run a process beside the first call. `false`
+    /// if the engine has to be asked. The engine's own record keeps the limit of the start.
     pub(super) fn limit_cpu_by_group(&self) -> bool {
         let Some(nano_cpus) = create::cpu_once_started(&self.description) else {
             return true;
@@ -148,8 +148,8 @@ impl DockerInstance {
         matches!(limited, Some(Ok(())))
     }
 
-    /// Brings its CPU down to what it may use, once the engine's part of its start is over. Nobody waits for that, it takes the engine as
-    /// long as a pause; but without its limit none runs on.
+    /// Lowers its CPU limit to its final value once the engine's part of the start is over. Nobody waits for this, which takes the engine as
+    /// long as a pause; but a container whose limit cannot be set is removed.
     pub(super) async fn limit_cpu(&self) {
         let Some(nano_cpus) = create::cpu_once_started(&self.description) else {
             return;
@@ -164,7 +164,7 @@ impl DockerInstance {
         };
         let limited = self.docker.update_container(&self.container, limits).await;
         let Err(error) = limited else { return };
-        // It has ended, which the stream of events tells.
+        // It has ended, which the stream of events reports.
         let has_ended = matches!(failure::status(&error), Some(404 | 409))
             || failure::says(&error, "stopped container")
             || self.living().is_err();
@@ -186,7 +186,7 @@ impl DockerInstance {
             .await
         {
             Ok(()) => Ok(()),
-            // It has ended already, which the stream of events tells.
+            // It has already ended, which the stream of events reports.
             Err(error) if matches!(failure::status(&error), Some(404 | 409)) => Ok(()),
             // The signal was sent; the engine took the container for a paused one.
             Err(error) if failure::says(&error, "cannot unpause") => Ok(()),
@@ -194,7 +194,7 @@ impl DockerInstance {
         }
     }
 
-    /// What is said of one that the engine says has ended, before its event tells how.
+    /// The error for a container that has ended according to the engine, before the event says how.
     fn gone(&self) -> InstanceError {
         let exit = self.state.get().exit().cloned();
         InstanceError::Ended(exit.unwrap_or_else(Exit::lost))
@@ -238,12 +238,12 @@ impl Instance for DockerInstance {
         if self.state.get() == InstanceState::Paused {
             return Ok(());
         }
-        // Calls are turned away before the processes are frozen, or one could be handed to them and hang.
+        // Calls are refused before the processes are frozen; otherwise one could be passed to them and hang.
         self.state.set(InstanceState::Paused);
         match freeze::order(self, Target::Freeze).await {
             Ok(()) => Ok(()),
             Err(Refused::Gone) => Err(self.gone()),
-            // Nobody knows whether it is frozen now; a resume will tell.
+            // It is unknown whether it is frozen now; a resume will settle that.
             Err(Refused::Because(error)) => Err(error.into()),
         }
     }
@@ -267,7 +267,7 @@ impl Instance for DockerInstance {
         if self.state.get().exit().is_none() {
             self.stopping.store(true, Ordering::SeqCst);
             if self.state.get() == InstanceState::Paused {
-                // A frozen process cannot end. If it cannot be thawed, the engine's force below is all that is left.
+                // A frozen process cannot end. If it cannot be thawed, only the forced removal below is left.
                 drop(freeze::order(self, Target::Thaw).await);
             }
             self.signal("SIGTERM").await?;
@@ -279,7 +279,7 @@ impl Instance for DockerInstance {
         let gone = async {
             let exit = self.state.ended().await;
             let mut removed = self.removed.subscribe();
-            // The sender is this instance's own.
+            // Never fails: the sender is this instance's own.
             drop(removed.wait_for(|removed| *removed).await);
             exit
         };
@@ -295,7 +295,7 @@ impl Instance for DockerInstance {
 }
 
 impl DockerInstance {
-    /// The engine did not tell of the end in time: remove the container by force, which tells whether it is there.
+    /// Handles an engine that did not report the end in time: removes the container by force, which shows whether it is there.
     async fn give_up(&self) -> Result<Exit, InstanceError> {
         self.remove().await?;
         self.state.set(InstanceState::Exited(Exit {

@@ -1,9 +1,9 @@
-//! Images that were brought to this node's engine, and which of them go when they take too much of its disk.
+//! The images that were fetched to this node's engine, and their eviction when they take too much of its disk.
 //!
-//! Those of uploaded archives are known by their repository; those that were pulled get a tag beside their own name, so that they are known
-//! after a restart too. Images without such a name are somebody else's and never touched. *Needed* are those that an app is deployed with,
-//! and those of any container; of the others the least recently used go first. Agents that share an engine and a scope share its images:
-//! what one removes and another needs after all is brought again by its next start.
+//! Images of uploaded archives are known by their repository; pulled ones get a tag in addition to their own name, so that they are known
+//! after a restart too. Images without such a name belong to somebody else and are never touched. *Needed* are those of deployed apps
+//! and of any container; of the others the least recently used are evicted first. Agents that share an engine and a scope share its images:
+//! an image that one removes although another needs it is fetched again by the next start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -19,7 +19,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use super::{Shared, failure};
 use crate::error::RuntimeError;
 
-/// How the images are called that were brought here. `.invalid` is nobody's (RFC 2606, section 2): an engine will never pull it.
+/// The names of images that were fetched by the agent. `.invalid` belongs to nobody (RFC 2606, section 2): an engine will never pull it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Names {
     archives: String,
@@ -27,7 +27,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Of the agents of a scope.
+    /// The names for the agents of a scope.
     pub(super) fn of(scope: Option<&str>) -> Self {
         let scope = scope.map_or_else(String::new, |scope| format!("{scope}/"));
         Self {
@@ -36,7 +36,7 @@ impl Names {
         }
     }
 
-    /// The name of an archive.
+    /// The name for an archive's image.
     pub(super) fn archive(&self, digest: &Digest) -> String {
         format!("{}:{}", self.archives, digest.hex())
     }
@@ -48,11 +48,11 @@ impl Names {
     }
 }
 
-/// What is known of the images of this process's apps.
+/// Which images the apps of this process need and use.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     state: Mutex<State>,
-    /// One looks at a time.
+    /// Held during an eviction, so that there is one at a time.
     tidying: AsyncMutex<()>,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Kept {
 struct State {
     /// How many function versions are deployed with each.
     needed: BTreeMap<Digest, usize>,
-    /// When each was used last, in steps.
+    /// When each was last used, as a step number.
     used: BTreeMap<Digest, u64>,
     step: u64,
 }
@@ -70,7 +70,7 @@ impl Kept {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An image is used now.
+    /// Notes that an image is used now.
     pub(super) fn touch(&self, digest: Digest) {
         let mut state = self.lock();
         state.step += 1;
@@ -79,13 +79,13 @@ impl Kept {
     }
 }
 
-/// An image that was brought here.
+/// An image that was fetched by the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Found {
     id: String,
     digest: Digest,
     size: u64,
-    /// Its names, in the order in which they go.
+    /// The names to be removed from it, in this order.
     names: Vec<String>,
 }
 
@@ -111,7 +111,7 @@ impl Found {
 }
 
 impl State {
-    /// Those that go, so that no more than `most` is left of what can go. The one that was used last stays.
+    /// The images to be evicted, so that no more than `most` bytes are left where possible. The most recently used one stays.
     fn surplus<'a>(
         &self,
         found: &'a [Found],
@@ -139,7 +139,7 @@ impl State {
     }
 }
 
-/// An image is needed for as long as this lives.
+/// Keeps an image needed for as long as it lives.
 #[derive(Debug)]
 pub(super) struct Needed {
     shared: Weak<Shared>,
@@ -165,7 +165,7 @@ impl Drop for Needed {
 }
 
 impl Shared {
-    /// An app is deployed with this image.
+    /// Notes that an app is deployed with this image.
     pub(super) fn need(self: &Arc<Self>, digest: Digest) -> Needed {
         *self.images.kept.lock().needed.entry(digest).or_default() += 1;
         Needed {
@@ -174,9 +174,9 @@ impl Shared {
         }
     }
 
-    /// Removes images that nobody needs, as far as the bound asks for it, in the background.
+    /// Evicts unneeded images, as far as the bound requires, in the background.
     pub(super) fn tidy_images(self: &Arc<Self>) {
-        // Without a runtime the process ends; the next one looks again.
+        // Without a runtime the process is ending; the next one checks again.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
@@ -219,7 +219,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The images of all containers on the engine, whoever made them.
+    /// The image ids of all containers on the engine, whoever made them.
     async fn images_in_use(&self) -> Result<BTreeSet<String>, RuntimeError> {
         let options = ListContainersOptionsBuilder::default().all(true).build();
         let listed = self.docker.list_containers(Some(options)).await;
@@ -227,7 +227,7 @@ impl Shared {
         Ok(listed.into_iter().filter_map(|one| one.image_id).collect())
     }
 
-    /// Takes its names from an image, with the last of which it goes; whether it has gone.
+    /// Removes an image's names, and with the last one the image itself; returns whether it is gone.
     async fn remove_image(&self, image: &Found) -> bool {
         for name in &image.names {
             self.images.forget_name(name);
@@ -237,9 +237,9 @@ impl Shared {
                 .await;
             match removed {
                 Ok(_) => {}
-                // It is gone with another name.
+                // It was removed together with another name.
                 Err(error) if failure::status(&error) == Some(404) => {}
-                // A container of it was made meanwhile.
+                // A container was created from it meanwhile.
                 Err(error) => {
                     tracing::debug!(%name, %error, "an image stays");
                     return false;
@@ -251,7 +251,7 @@ impl Shared {
     }
 }
 
-/// Gives an image that was pulled the name by which it is known.
+/// Gives a pulled image the name by which it is recognized.
 pub(super) async fn tag(docker: &Docker, names: &Names, reference: &str, digest: &Digest) {
     let options = TagImageOptionsBuilder::default()
         .repo(&names.pulled)

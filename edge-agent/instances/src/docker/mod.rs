@@ -1,15 +1,15 @@
-//! Containers of a Docker engine on this node, through the Docker Engine API (v1.40 and later).
+//! The runtime for containers of a Docker engine on this node, through the Docker Engine API (v1.40 and later).
 //!
 //! One container per instance: an OCI image that listens for HTTP on `$PORT`. It gets the CPU, memory and processes of its
-//! specification and no more, a read-only root with a small `/tmp` in memory, no capabilities, no new privileges, the engine's
-//! default system call filter, and by default no network at all ([`Network`] says how it is reached then).
+//! specification and no more, a read-only root with a small in-memory `/tmp`, no capabilities, no new privileges, the engine's
+//! default system call filter, and by default no network at all ([`Network`] explains how it is reached then).
 //!
-//! The container outlives the agent. Its labels say whose it is and what it is (never a secret), so that an agent that starts
-//! again takes it over. The engine restarts nothing by itself.
+//! The container outlives the agent. Its labels name its owner and its description (never a secret), so that a restarted agent
+//! adopts it. The engine restarts nothing by itself.
 //!
-//! Who does what: `create` says what is wanted (pure), `image` has the image there, `network` finds the way in,
-//! `kept` removes images that nobody needs, `events` follows output and ends, `instance` is the handle, `freeze` and `cgroup` pause it, `ahead` keeps created ones, `start` and `adopt` do
-//! what their names say.
+//! The modules: `create` builds requests (pure), `image` makes images available, `network` connects containers, `kept` evicts unneeded
+//! images, `events` follows output and ends, `instance` is the handle, `freeze` and `cgroup` pause it, `ahead` keeps created containers,
+//! `start` and `adopt` do what their names say.
 
 mod adopt;
 mod ahead;
@@ -52,7 +52,7 @@ use instance::DockerInstance;
 use kept::Names;
 use network::Networks;
 
-/// Containers looked at by an adoption at the same time.
+/// How many containers an adoption inspects at the same time.
 const ADOPT_AT_ONCE: usize = 16;
 
 /// A runtime on one Docker engine.
@@ -61,7 +61,7 @@ pub struct DockerRuntime {
     shared: Arc<Shared>,
 }
 
-/// What the runtime, its instances and its tasks share.
+/// State shared by the runtime, its instances and its tasks.
 #[derive(Debug)]
 struct Shared {
     owner: Owner,
@@ -72,18 +72,18 @@ struct Shared {
     starts: Semaphore,
     stock: Stock,
     registry: Mutex<Registry>,
-    /// One adoption at a time, or two would each make a handle of one container.
+    /// Allows one adoption at a time; otherwise two would each make a handle for one container.
     adopting: AsyncMutex<()>,
-    /// Closed when the runtime is dropped: the tasks end.
+    /// Closed when the runtime is dropped, which ends the tasks.
     alive: watch::Sender<()>,
 }
 
-/// What this object holds. One lock, held for moments.
+/// The instances of this runtime. One lock, held only briefly.
 #[derive(Debug, Default)]
 struct Registry {
-    /// By the engine's id.
+    /// The instances, by the engine's id of their container.
     held: BTreeMap<String, Arc<DockerInstance>>,
-    /// Being started, adopted or running.
+    /// Instances being started, adopted or running.
     ids: BTreeSet<InstanceId>,
 }
 
@@ -123,7 +123,7 @@ impl Shared {
         self.options.scope.as_deref()
     }
 
-    /// The containers of this owner; with `all` also those that do not run.
+    /// The containers of this owner; with `all`, including those that do not run.
     async fn list(&self, all: bool) -> Result<Vec<ContainerSummary>, RuntimeError> {
         let options = ListContainersOptionsBuilder::default()
             .all(all)
@@ -131,14 +131,14 @@ impl Shared {
             .build();
         let listed = self.docker.list_containers(Some(options)).await;
         let mut listed = listed.map_err(|e| failure::engine("list the containers", &e))?;
-        // An engine that does not know a filter ignores it. Nothing that is not ours may get past this line.
+        // An engine that does not know a filter ignores it. Nothing that is not ours may pass this line.
         listed.retain(|container| {
             create::is_of(container.labels.as_ref(), &self.owner, self.scope())
         });
         Ok(listed)
     }
 
-    /// Has an image on the engine.
+    /// Makes sure that an image is on the engine.
     async fn image(self: &Arc<Self>, image: &Image) -> Result<LocalImage, StartError> {
         let bounds = self.options.image_bounds();
         let (local, had) = self.images.prepare(&self.docker, image, bounds).await?;
@@ -160,7 +160,7 @@ impl Shared {
 }
 
 impl DockerRuntime {
-    /// A runtime on the engine behind the socket of `options`. Must be called within a tokio runtime.
+    /// Connects to the engine behind the socket in `options`. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// When there is no socket, the engine does not answer, or the agent lacks a right that the network mode needs.
@@ -264,7 +264,7 @@ impl Runtime for DockerRuntime {
     }
 
     async fn collect(&self) -> Result<Collected, RuntimeError> {
-        // Whatever can be adopted is held after this, and so left alone below.
+        // After this, everything that can be adopted is held, and so left alone below.
         self.adopt().await?;
         let mut collected = Collected::default();
         for container in self.shared.list(true).await? {

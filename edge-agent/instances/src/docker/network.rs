@@ -17,29 +17,29 @@ use crate::link::{Endpoint, NamespaceConnector};
 use crate::runtime::{Kind, Owner};
 use crate::spec::{Outbound, StartSpec};
 
-/// The networks of this owner, made when they are first needed.
+/// The networks of this owner, created when first needed.
 #[derive(Debug)]
 pub(super) struct Networks {
     owner: Owner,
     mode: Network,
-    /// Whether containers may be where they reach this node and more.
+    /// Whether the network may be one through which containers reach this node and more.
     trusted: bool,
     connector: Option<NamespaceConnector>,
     internal: OnceCell<String>,
 }
 
-/// How one container is connected.
+/// The network connection of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Attachment {
-    /// What the engine calls the mode: `none`, `host`, or a network's name.
+    /// The engine's name of the mode: `none`, `host`, or a network's name.
     pub(super) mode: String,
-    /// Where the container shall listen.
+    /// The port on which the container must listen.
     pub(super) port: u16,
 }
 
 impl Networks {
     /// # Errors
-    /// When the mode needs a right that this process lacks, or lets containers reach what only functions may that the operator trusts.
+    /// When the mode needs a right that this process lacks, or gives containers access that only trusted functions may have.
     pub(super) fn new(owner: Owner, mode: Network, trusted: bool) -> Result<Self, RuntimeError> {
         if mode != Network::Isolated && !trusted {
             return Err(RuntimeError::Unusable {
@@ -97,7 +97,7 @@ impl Networks {
         Ok(Attachment { mode, port })
     }
 
-    /// The bridge without a way out.
+    /// The name of the internal bridge, which has no way out.
     async fn internal(&self, docker: &Docker) -> Result<String, RuntimeError> {
         let name = format!("fdn-{}-{}-internal", self.owner.cluster, self.owner.node);
         let made = self
@@ -106,7 +106,7 @@ impl Networks {
         made.await.cloned()
     }
 
-    /// Where a running container answers.
+    /// The address at which a running container answers.
     pub(super) fn endpoint(
         &self,
         container: &ContainerInspectResponse,
@@ -123,7 +123,7 @@ impl Networks {
         let port = port_label(container)
             .ok_or_else(|| unusable("the container lacks the label with its port".to_owned()))?;
         if mode != "none" && !self.trusted {
-            // It is from a time when it might.
+            // It was created when this was still allowed.
             return Err(unusable(format!(
                 "the container is on the network {mode:?}, where functions are not that nobody trusts"
             )));
@@ -161,21 +161,21 @@ async fn make(docker: &Docker, owner: &Owner, name: String) -> Result<String, Ru
         name: name.clone(),
         driver: Some("bridge".to_owned()),
         internal: Some(true),
-        // Containers of different tenants have nothing to say to each other.
+        // Containers of different tenants must not reach each other.
         options: Some([(icc.0.to_owned(), icc.1.to_owned())].into()),
         labels: Some(create::owner_labels(owner)),
         ..NetworkCreateRequest::default()
     };
     match docker.create_network(request).await {
         Ok(_) => Ok(name),
-        // Another agent object of this owner was faster.
+        // Another agent of this owner was faster.
         Err(error) if failure::status(&error) == Some(409) => Ok(name),
         Err(error) => Err(failure::engine("make the network", &error)),
     }
 }
 
-/// A port that is free on the loopback now. Only for the node's own network, where nothing better can be had: another process
-/// may take it before the container does, and then the start fails and is tried again.
+/// A port that is free on the loopback now. Used only for the node's own network, where nothing better is possible: another process
+/// may take it before the container does, and then the start fails and is retried.
 fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
@@ -202,7 +202,7 @@ fn namespace_of(container: &ContainerInspectResponse) -> Result<OwnedFd, String>
     let id = container.id.as_deref().unwrap_or_default();
     let namespace = File::open(format!("/proc/{pid}/ns/net"))
         .map_err(|e| format!("cannot see the container's process {pid}: {e}"))?;
-    // The number may be another process's by now. The kernel says whose it is, after the namespace was opened.
+    // The process id may have been reused. The kernel says whose it is, after the namespace was opened.
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"))
         .map_err(|e| format!("cannot see the container's process {pid}: {e}"))?;
     if id.is_empty() || !groups.contains(id) {

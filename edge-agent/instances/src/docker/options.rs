@@ -1,4 +1,4 @@
-//! How the Docker runtime is set up.
+//! Options of the Docker runtime.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,68 +12,68 @@ use crate::link::health::HealthChecks;
 use crate::log::{LogSink, NoSink};
 use crate::metrics::Metrics;
 
-/// How containers that may not connect anywhere ([`crate::Outbound::Denied`]) are reached.
+/// How containers without outbound access ([`crate::Outbound::Denied`]) are reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
-    /// No network but the container's own loopback, into which the agent reaches. The strictest and the fastest to start;
+    /// No network but the container's own loopback, which the agent enters. The strictest and the fastest to start;
     /// the agent needs `CAP_SYS_ADMIN` and must see the engine's processes (same machine, same process namespace).
     #[default]
     Isolated,
     /// A bridge of this node's own without a way out (`internal`), for functions that are trusted ([`DockerOptions::trusted`]): containers
-    /// reach what the node serves on all its addresses; and each other, and where the engine is older than version 25 everything, unless the
-    /// engine filters that, which it is told to.
+    /// reach everything that the node serves on any address; they also reach each other, unless the engine filters that as it is told to; and
+    /// with an engine older than version 25 they reach everything.
     Bridge,
-    /// The node's network, on a free port. No isolation at all: for functions that are trusted as the agent itself is.
+    /// The node's network, on a free port. No isolation at all: for functions that are trusted as much as the agent itself.
     Host,
 }
 
-/// Settings of [`crate::docker::DockerRuntime`].
+/// Options of [`crate::docker::DockerRuntime`].
 #[derive(Clone)]
 pub struct DockerOptions {
     /// The engine's Unix socket.
     pub socket: PathBuf,
-    /// Tells the containers of agents apart that have the same cluster and node and share the engine. Without one, only containers without
-    /// one are this agent's.
+    /// Distinguishes the containers of agents with the same cluster and node that share the engine. Without one, only containers without
+    /// a scope are this agent's.
     pub scope: Option<String>,
-    /// Whether containers are left to the next agent when this one stops in order; else they are to be ended before.
+    /// Whether containers are left to the next agent when this one stops regularly; otherwise they must be ended before.
     pub outlive_agent: bool,
     /// How containers are reached.
     pub network: Network,
-    /// Whether all functions are trusted as the agent itself is. Else only [`Network::Isolated`] is taken.
+    /// Whether all functions are trusted as much as the agent itself. Otherwise only [`Network::Isolated`] is accepted.
     pub trusted: bool,
     /// A folder for files that containers read, which the engine sees under the same path. With one, containers without a network start
     /// in half the time: the engine need not make their `/etc/hosts`.
     pub folder: Option<PathBuf>,
-    /// Where control groups are mounted: instances are paused there where the agent may write, which takes the engine more than ten
-    /// milliseconds. Without, the engine is always asked.
+    /// Where control groups are mounted: instances are paused through them where the agent may write to them, because the engine takes more
+    /// than ten milliseconds for a pause. If `None`, the engine is always used.
     pub cgroups: Option<PathBuf>,
     /// The size of the container's `/tmp`, and of each volume that its image declares. They are in memory and count
     /// towards the instance's limit.
     pub tmp: ByteSize,
     /// How much of a container's output the engine keeps on disk.
     pub log_file: ByteSize,
-    /// How long the engine may take to answer; pulling and loading images may take [`DockerOptions::image_timeout`].
+    /// The time limit for an answer of the engine; pulling and loading images may take [`DockerOptions::image_timeout`].
     pub engine_timeout: Duration,
-    /// What an image may unfold to, whether it was uploaded or is pulled.
+    /// The largest unpacked size of an image, uploaded or pulled.
     pub image_unfolded: ByteSize,
-    /// How much images may take that were brought here; beyond it those that nobody needs go.
+    /// The most disk space for fetched images; beyond it, unneeded ones are evicted.
     pub image_cache: ByteSize,
-    /// How long it may take to have an image ready.
+    /// The time limit for making an image available.
     pub image_timeout: Duration,
-    /// How long the last lines of an ended container may take to arrive.
+    /// How long to wait for the last lines of an ended container.
     pub last_lines: Duration,
-    /// Starts that are handed to the engine at the same time; others wait.
+    /// How many starts are passed to the engine at the same time; others wait.
     pub parallel_starts: usize,
-    /// Containers created ahead for each specification that is expected to be started; 0 means none.
+    /// Containers created ahead for each specification whose starts are expected; 0 means none.
     pub ahead: usize,
     /// How running containers are checked.
     pub health: HealthChecks,
-    /// Bounds on the connections to one container.
+    /// Limits on the connections to one container.
     pub link: LinkLimits,
-    /// Takes every line of output.
+    /// Receives every line of output.
     pub sink: Arc<dyn LogSink>,
-    /// Counters.
+    /// The counters.
     pub metrics: Metrics,
 }
 
@@ -105,7 +105,7 @@ impl Default for DockerOptions {
 }
 
 impl DockerOptions {
-    /// How large an image may be once it is unfolded, and how long it may take to have it.
+    /// The largest unpacked size of an image, and the time limit for making it available.
     pub(super) const fn image_bounds(&self) -> (ByteSize, Duration) {
         (self.image_unfolded, self.image_timeout)
     }

@@ -1,4 +1,4 @@
-//! Starting a container: create or take one that was, start, wait until it answers; or take everything back.
+//! Starts a container: creates one or takes one created ahead, starts it, and waits until it answers; or undoes everything.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ use crate::spec::StartSpec;
 use crate::startup::{self, Starter, Wanted};
 use crate::state::{Exit, InstanceState};
 
-/// What has to be there before a container can be created.
+/// What must exist before a container can be created.
 struct Ground {
     image: LocalImage,
     attachment: Attachment,
@@ -31,7 +31,7 @@ impl Starter for Shared {
     const KIND: Kind = Kind::Docker;
 
     fn begin(&self, spec: &StartSpec) -> bool {
-        // The id of one that was created ahead is noted since then.
+        // The id of one created ahead was registered at its creation.
         self.stock.begin(spec) || self.registry().ids.insert(spec.description.id)
     }
 
@@ -69,7 +69,7 @@ impl Starter for Shared {
 }
 
 impl Shared {
-    /// Starts a container that was created ahead. One that does not start is removed: it may be gone, or what it needs may be.
+    /// Starts a container that was created ahead. If that fails it is removed: it may be gone, or something that it needs may be.
     async fn start_ahead(
         self: &Arc<Self>,
         spec: &StartSpec,
@@ -109,7 +109,7 @@ impl Shared {
         Ok(instance)
     }
 
-    /// Creates a container that is not started.
+    /// Creates a container without starting it.
     pub(super) async fn create(self: &Arc<Self>, spec: &StartSpec) -> Result<String, StartError> {
         let ground = self.ground(spec).await?;
         let _permit = self.starts.acquire().await;
@@ -131,7 +131,7 @@ impl Shared {
         mut ground: Ground,
     ) -> Result<String, StartError> {
         match self.try_create(spec, &ground).await {
-            // Somebody removed the image from the engine since it was looked for.
+            // The image was removed from the engine since it was inspected.
             Err(error) if failure::status(&error) == Some(404) => {}
             created => return created.map_err(|error| create_failure(spec, &error)),
         }
@@ -161,7 +161,7 @@ impl Shared {
         Ok(created.id)
     }
 
-    /// The handle on a container that is about to be started; its news are heard from now on.
+    /// The handle for a container that is about to be started; its events are handled from now on.
     fn handle(&self, spec: &StartSpec, container: String) -> Arc<DockerInstance> {
         let instance = Arc::new(DockerInstance::new(
             spec.description.clone(),
@@ -197,8 +197,8 @@ impl Shared {
                 link
             }
             Err(error) => {
-                // It had ended before it could be looked at, or the engine failed. Only the first brings an event.
-                // The event itself waits for the last lines.
+                // It had ended before it could be inspected, or the engine failed. Only the former causes an event,
+                // and the event's handling itself waits for the last lines.
                 let end = tokio::time::timeout(self.options.last_lines * 2, instance.state.ended());
                 let exited = |exit| startup::exited(exit, &instance.log);
                 return Err(end.await.map_or_else(|_| error.into(), exited));
@@ -212,7 +212,7 @@ impl Shared {
         let found = self.docker.inspect_container(container, None).await;
         let found = found.map_err(|e| failure::engine("inspect the container", &e))?;
         let endpoint = self.networks.endpoint(&found)?;
-        // Whom the engine paused, the engine lets go on.
+        // A container paused by the engine must be resumed by the engine.
         let paused = found.state.as_ref().and_then(|state| state.paused);
         let root = self.options.cgroups.as_deref();
         let root = root.filter(|_| paused != Some(true));

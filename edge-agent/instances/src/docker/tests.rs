@@ -1,4 +1,4 @@
-//! What the engine is asked for.
+//! The requests to the engine.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;

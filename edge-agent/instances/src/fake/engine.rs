@@ -1,4 +1,4 @@
-//! What outlives the agent in the fake: images, instances, and the script of what goes wrong.
+//! The part of the fake that outlives the agent: images, instances, and the script of failures.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,12 +16,12 @@ use crate::runtime::{Collected, Kind, Owner};
 use crate::spec::{Image, ImageSource, StartSpec};
 use crate::state::{Exit, InstanceState};
 
-/// Images, instances and script, shared by the runtimes made from it.
+/// An engine with images, instances and a script, shared by the runtimes made from it.
 #[derive(Debug)]
 pub struct FakeEngine {
     state: Mutex<State>,
     held: watch::Sender<bool>,
-    /// Paused instances stay so.
+    /// While true, orders to resume an instance wait.
     frozen: watch::Sender<bool>,
 }
 
@@ -33,12 +33,12 @@ struct State {
     delay: Duration,
     unreachable: bool,
     starts: u64,
-    /// The next orders to wake an instance that fail.
+    /// How many of the next orders to resume an instance fail.
     deaf: u32,
 }
 
 impl FakeEngine {
-    /// An engine without images.
+    /// Creates an engine without images.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
@@ -66,37 +66,37 @@ impl FakeEngine {
         self.lock().delay = delay;
     }
 
-    /// The next starts fail with these errors, one each.
+    /// Makes the next starts fail with these errors, one each.
     pub fn fail_starts(&self, errors: impl IntoIterator<Item = StartError>) {
         self.lock().failures.extend(errors);
     }
 
-    /// Starts wait (after their delay) until [`FakeEngine::release_starts`].
+    /// Makes starts wait (after their delay) until [`FakeEngine::release_starts`].
     pub fn hold_starts(&self) {
         self.held.send_replace(true);
     }
 
-    /// Lets held starts go on.
+    /// Lets waiting starts continue.
     pub fn release_starts(&self) {
         self.held.send_replace(false);
     }
 
-    /// The next orders to resume an instance fail, so many of them.
+    /// Makes this many of the next orders to resume an instance fail.
     pub fn fail_resumes(&self, count: u32) {
         self.lock().deaf = count;
     }
 
-    /// Orders to resume an instance wait until [`FakeEngine::release_resumes`].
+    /// Makes orders to resume an instance wait until [`FakeEngine::release_resumes`].
     pub fn hold_resumes(&self) {
         self.frozen.send_replace(true);
     }
 
-    /// Lets held orders to resume go on.
+    /// Lets waiting orders to resume continue.
     pub fn release_resumes(&self) {
         self.frozen.send_replace(false);
     }
 
-    /// How many instances are paused.
+    /// The number of paused instances.
     #[must_use]
     pub fn paused(&self) -> usize {
         let state = self.lock();
@@ -104,7 +104,7 @@ impl FakeEngine {
         all.filter(|i| i.current() == InstanceState::Paused).count()
     }
 
-    /// An order to resume an instance.
+    /// Handles an order to resume an instance.
     pub(crate) async fn resume(&self) -> Result<(), RuntimeError> {
         let mut frozen = self.frozen.subscribe();
         // The sender lives as long as the engine.
@@ -121,12 +121,12 @@ impl FakeEngine {
         })
     }
 
-    /// Whether the engine does not answer at all.
+    /// Sets whether the engine is unreachable.
     pub fn set_unreachable(&self, unreachable: bool) {
         self.lock().unreachable = unreachable;
     }
 
-    /// Kills an instance as `kill -9` does. Calls that it runs are interrupted. False when it does not run.
+    /// Kills an instance as `kill -9` does; its running calls are interrupted. `false` if it is not running.
     pub fn crash(&self, id: InstanceId) -> bool {
         let instance = self.lock().instances.get(&id).cloned();
         let Some(instance) = instance.filter(|i| i.current().exit().is_none()) else {
@@ -156,7 +156,7 @@ impl FakeEngine {
         }
     }
 
-    /// Every instance that runs, of whatever owner.
+    /// All running instances, of whatever owner.
     #[must_use]
     pub fn alive(&self) -> Vec<(Owner, InstanceId)> {
         let state = self.lock();
@@ -167,7 +167,7 @@ impl FakeEngine {
         living.map(|i| (i.owner().clone(), i.id())).collect()
     }
 
-    /// How many instances of this owner the engine knows, ended ones that were neither stopped nor collected included.
+    /// The number of instances of this owner that the engine knows, including ended ones that were neither stopped nor collected.
     #[must_use]
     pub fn left(&self, owner: &Owner) -> usize {
         let state = self.lock();
@@ -175,7 +175,7 @@ impl FakeEngine {
         mine.count()
     }
 
-    /// How many starts were begun since the engine was made.
+    /// The number of starts begun since the engine was created.
     #[must_use]
     pub fn starts(&self) -> u64 {
         self.lock().starts
@@ -219,7 +219,7 @@ impl FakeEngine {
         Ok(Arc::new(instance))
     }
 
-    /// Registers an instance; the delay of its start.
+    /// Registers an instance; returns the delay of its start.
     fn begin(&self, instance: &Arc<FakeInstance>) -> Result<Duration, StartError> {
         let mut state = self.lock();
         state.starts += 1;
@@ -300,7 +300,7 @@ impl FakeEngine {
         }
     }
 
-    /// Forgets an instance that was stopped.
+    /// Forgets a stopped instance.
     pub(crate) fn forget(&self, id: InstanceId) {
         self.lock().instances.remove(&id);
     }
@@ -310,7 +310,7 @@ impl FakeEngine {
     }
 }
 
-/// Takes back what a failed or dropped start left.
+/// Undoes a failed or dropped start.
 struct Unfinished<'a> {
     engine: &'a FakeEngine,
     id: InstanceId,

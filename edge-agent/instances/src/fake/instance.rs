@@ -27,7 +27,7 @@ pub struct FakeInstance {
     log: LogTail,
     state: StateCell,
     calls: watch::Sender<usize>,
-    /// Weak: the engine holds its instances.
+    /// Weak, because the engine holds its instances.
     engine: Weak<FakeEngine>,
 }
 
@@ -133,7 +133,7 @@ impl Instance for Arc<FakeInstance> {
         let instance = self.clone();
         let answering = async move {
             let answer = tokio::select! {
-                // An instance that ends itself while it answers has ended first.
+                // An instance that ends itself while it answers counts as ended first.
                 biased;
                 _ = instance.state.ended() => None,
                 response = handling => Some(response),

@@ -1,5 +1,5 @@
-//! A runtime in memory, scripted: delays, failures, crashes. It passes the contract list, so what is tested with it meets no
-//! surprise with a real one.
+//! A scripted in-memory runtime with delays, failures and crashes. It passes the contract list, so tests that use it are valid
+//! for real runtimes, too.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -14,8 +14,8 @@
 //! # drop((runtime, image));
 //! ```
 //!
-//! The [`FakeEngine`] stands for what outlives the agent (the Docker engine): several [`FakeRuntime`]s, one after another or of
-//! different owners, can use one. Time comes from tokio, so tests may pause it.
+//! The [`FakeEngine`] stands for the part that outlives the agent (the Docker engine): several [`FakeRuntime`]s, one after another or of
+//! different owners, can use one. It uses tokio's time, so tests may pause it.
 
 mod engine;
 mod instance;

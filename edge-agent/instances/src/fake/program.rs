@@ -1,4 +1,4 @@
-//! What a fake image does when it runs.
+//! The behaviour of a fake image when it runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,20 +26,20 @@ pub enum AtStart {
     NeverReady,
 }
 
-/// A fake image: lines written at start, what happens then, and how it answers.
+/// A fake image: the lines that it writes at the start, what happens then, and how it answers.
 #[derive(Clone)]
 pub struct FakeProgram {
-    /// Lines that it writes when it starts.
+    /// The lines that it writes at its start.
     pub lines: Vec<String>,
     /// What happens then.
     pub at_start: AtStart,
-    /// Whether it works on when a call is given up before it has answered, as many servers do.
+    /// Whether it continues working when a call is abandoned before its answer, as many servers do.
     pub works_on: bool,
     handler: Arc<Handler>,
 }
 
 impl FakeProgram {
-    /// A program with a handler. The handler runs on the caller's task; the end of the instance cuts it short.
+    /// A program with a handler. The handler runs on the caller's task; it is cancelled when the instance ends.
     pub fn new<F>(handler: impl Fn(FakeContext, Request) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Response> + Send + 'static,
@@ -52,13 +52,13 @@ impl FakeProgram {
         }
     }
 
-    /// Answers every request with 200 and this text.
+    /// A program that answers every request with 200 and this text.
     #[must_use]
     pub fn text(text: &'static str) -> Self {
         Self::new(move |_, _| async move { http::Response::new(full_body(text)) })
     }
 
-    /// The same program, working on when a call is given up before it has answered.
+    /// The same program, but continuing when a call is abandoned before its answer.
     #[must_use]
     pub const fn working_on(mut self) -> Self {
         self.works_on = true;
@@ -90,18 +90,18 @@ impl fmt::Debug for FakeProgram {
     }
 }
 
-/// What a handler sees of the instance it runs in.
+/// A handler's view of the instance in which it runs.
 #[derive(Clone, Debug)]
 pub struct FakeContext(pub(crate) Arc<FakeInstance>);
 
 impl FakeContext {
-    /// The instance.
+    /// The description of the instance.
     #[must_use]
     pub fn description(&self) -> &Description {
         &self.0.spec().description
     }
 
-    /// Its environment variables, secrets and `PORT` among them.
+    /// Its environment variables, including secrets and `PORT`.
     #[must_use]
     pub fn environment(&self) -> BTreeMap<String, String> {
         let mut environment = self.0.spec().environment();
@@ -109,7 +109,7 @@ impl FakeContext {
         environment
     }
 
-    /// How many calls it runs now, the present one included.
+    /// The number of calls that it is running, including the present one.
     #[must_use]
     pub fn running(&self) -> usize {
         self.0.running()
@@ -120,7 +120,7 @@ impl FakeContext {
         self.0.print(LogStream::Stdout, line);
     }
 
-    /// Ends the instance, as its process would by exiting.
+    /// Ends the instance, as if its process had exited.
     pub fn exit(&self, exit: Exit) {
         self.0.end(exit);
     }

@@ -1,4 +1,4 @@
-//! After the agent's restart: taking over what runs, removing what serves nobody.
+//! Cleaning up after a restart of the agent: adopts what runs, and removes what serves nobody.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::spec::Description;
 use crate::state::InstanceState;
 
 impl Shared {
-    /// Takes over a running pod, or finds it held already.
+    /// Adopts a running pod, or returns its present handle.
     pub(super) async fn adopt(self: Arc<Self>, pod: Pod) -> Option<Arc<PodInstance>> {
         let view = status::view(&pod)?;
         let name = pod.metadata.name.clone()?;
@@ -32,7 +32,7 @@ impl Shared {
             return None;
         };
         let description = describe(&pod)?;
-        // One that this object is starting has no handle yet.
+        // One that is being started by this runtime has no handle yet.
         if view.deleting || !self.registry().ids.insert(description.id) {
             return None;
         }
@@ -61,7 +61,7 @@ impl Shared {
         Some(instance)
     }
 
-    /// Removes a pod that serves nobody; `None` if it is not to be touched (now).
+    /// Removes a pod that serves nobody; `None` if it must not be touched (now).
     pub(super) async fn clear(
         self: Arc<Self>,
         pod: Pod,

@@ -1,4 +1,4 @@
-//! What happens when a pod ends: its last lines are waited for, its end is written down, what is left of it is removed.
+//! Handles the end of a pod: waits for its last lines, records its end, and removes what is left of it.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::tracked::Seen;
 use crate::runtime::Kind;
 use crate::state::{Exit, ExitReason, InstanceState};
 
-/// Follows what is told of one pod until its end, or until the runtime is dropped.
+/// Follows the news of one pod until its end, or until the runtime is dropped.
 pub(super) async fn mind(shared: Weak<Shared>, instance: Arc<PodInstance>, past: Past) {
     let Some(runtime) = shared.upgrade() else {
         return;
@@ -47,7 +47,7 @@ fn has_output(seen: &Seen) -> bool {
     }
 }
 
-/// How it ended, if it did.
+/// How it ended; `None` if it has not.
 fn end(seen: &Seen, stopping: bool) -> Option<Exit> {
     let stopped = |code| Exit {
         code,
@@ -63,7 +63,7 @@ fn end(seen: &Seen, stopping: bool) -> Option<Exit> {
         Seen::Here(view) => match &view.stage {
             Stage::Ended(exit, _) if stopping => Some(stopped(exit.code)),
             Stage::Ended(exit, _) => Some(exit.clone()),
-            // Somebody else deletes it. Calls that it serves may end within its grace; it gets no new ones.
+            // Somebody else deletes it. Running calls may end within its grace; it gets no new ones.
             Stage::Waiting(_) | Stage::Blocked(_) | Stage::Running(_) => {
                 (view.deleting && !stopping).then(Exit::lost)
             }
@@ -71,10 +71,10 @@ fn end(seen: &Seen, stopping: bool) -> Option<Exit> {
     }
 }
 
-/// Writes down how a pod ended, and removes what is left of it.
+/// Records how a pod ended, and removes what is left of it.
 async fn finish(runtime: &Arc<Shared>, instance: &PodInstance, exit: Exit, reading: bool) {
     if reading && instance.pod.has_ended() {
-        // The last lines are on their way; they are worth a moment.
+        // The last lines may still be arriving; they are worth a short wait.
         let mut log = instance.log_ended.subscribe();
         let limit = runtime.options.last_lines;
         drop(tokio::time::timeout(limit, log.wait_for(|ended| *ended)).await);

@@ -1,4 +1,4 @@
-//! What the API server's errors mean.
+//! Classification of the API server's errors.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use crate::error::{RuntimeError, StartError};
 use crate::link::chain;
 use crate::runtime::Kind;
 
-/// A request that did not succeed.
+/// Why a request did not succeed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Fault {
     /// The API server answered with an error.
     Status(Box<Status>),
-    /// It could not be reached, or did not answer in time.
+    /// The API server could not be reached, or did not answer in time.
     Away(String),
-    /// It answered what cannot be read, or this process cannot say who it is.
+    /// The answer cannot be decoded, or the request could not be built or authenticated.
     Strange(String),
 }
 
@@ -41,22 +41,22 @@ impl Fault {
         }
     }
 
-    /// The object is not there.
+    /// Whether the object does not exist.
     pub(super) fn is_absent(&self) -> bool {
         matches!(self, Self::Status(status) if status.is_not_found())
     }
 
-    /// An object of this name is there.
+    /// Whether an object of this name already exists.
     pub(super) fn is_taken(&self) -> bool {
         matches!(self, Self::Status(status) if status.is_already_exists())
     }
 
-    /// The object is not the one that was meant.
+    /// Whether the object is not the one that was meant.
     pub(super) fn is_another(&self) -> bool {
         matches!(self, Self::Status(status) if status.is_conflict())
     }
 
-    /// The resource version is older than what the API server remembers.
+    /// Whether the resource version is older than what the API server remembers.
     pub(super) fn is_gone(&self) -> bool {
         self.code() == Some(410)
     }
@@ -70,7 +70,7 @@ impl Fault {
         }
     }
 
-    /// How long the API server asks to be left alone.
+    /// How long the API server asks to wait before a retry.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         let Self::Status(status) = self else {
             return None;
@@ -79,7 +79,7 @@ impl Fault {
         (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
     }
 
-    /// A short fixed word for metrics.
+    /// A short, fixed label for metrics.
     pub(super) fn label(&self) -> &'static str {
         match self.code() {
             Some(409) => "conflict",
@@ -102,7 +102,7 @@ impl Fault {
     }
 }
 
-/// An error where nothing about a specification can be its cause.
+/// Converts an error that cannot be caused by a specification.
 pub(super) fn engine(operation: &'static str, fault: &Fault) -> RuntimeError {
     let (kind, reason) = (Kind::Kubernetes, fault.words());
     match fault {
@@ -128,12 +128,12 @@ pub(super) fn engine(operation: &'static str, fault: &Fault) -> RuntimeError {
     }
 }
 
-/// An error while a pod was made.
+/// Converts an error of the creation of a pod.
 pub(super) fn start(operation: &'static str, fault: &Fault) -> StartError {
     let reason = fault.words();
     match fault.code() {
         Some(403) if reason.contains("exceeded quota") => StartError::NoRoom { reason },
-        // A policy of the cluster, such as pod security, does not want this pod.
+        // A policy of the cluster, such as pod security, rejects this pod.
         Some(403) if reason.contains("violates") || reason.contains("denied the request") => {
             StartError::Unsupported { reason }
         }

@@ -1,8 +1,8 @@
-//! What a kubelet is told to pull, and having it pulled ahead.
+//! Image references for kubelets, and pulling images ahead.
 //!
-//! A kubelet pulls from registries and from nowhere else, so an archive that was uploaded to this network cannot be handed to
-//! it. It can be copied to a registry, though, and an OCI archive names the digest that its image has there as well: where a
-//! repository is set, that is what is pulled.
+//! A kubelet pulls only from registries, so an archive that was uploaded to this network cannot be passed to
+//! it. It can be copied to a registry, though, and an OCI archive contains the digest that its image has there as well: if a
+//! repository is configured, the image is pulled from there.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,12 +20,12 @@ use crate::docker::archive;
 use crate::error::StartError;
 use crate::spec::{Image, ImageSource};
 
-/// Images that are remembered as being on the node.
+/// The most images that are remembered as being on the node.
 const REMEMBERED: usize = 256;
-/// For how long: kubelets throw unused images away when the disk is full.
+/// How long they are remembered: kubelets delete unused images when the disk is full.
 const FRESH: Duration = Duration::from_secs(600);
 
-/// `repository@digest`, where there is such a thing.
+/// The image as `repository@digest`, if that is possible.
 pub(super) async fn reference(
     image: &Image,
     options: &KubernetesOptions,
@@ -72,18 +72,18 @@ pub(super) async fn reference(
     }
 }
 
-/// Which images were seen on the node, and who sees to one now.
+/// Which images were seen on the node, and which are being fetched.
 #[derive(Debug, Default)]
 pub(super) struct Fetched(Mutex<BTreeMap<Digest, Entry>>);
 
-/// When the image was last seen; locked while somebody fetches it.
+/// When the image was last seen; locked while it is being fetched.
 type Entry = Arc<AsyncMutex<Option<Instant>>>;
 
 impl Fetched {
     fn entry(&self, digest: Digest) -> Entry {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= REMEMBERED && !all.contains_key(&digest) {
-            // What nobody waits for can be asked again.
+            // Entries that nobody waits for can be determined again.
             all.retain(|_, entry| Arc::strong_count(entry) > 1);
         }
         all.entry(digest).or_default().clone()
@@ -142,7 +142,7 @@ impl Shared {
     }
 }
 
-/// Whether the image is there: everything that can go wrong after the pull says that it is.
+/// Whether the image is on the node: every failure after the pull shows that it is.
 fn fetched(seen: &Seen) -> Option<Result<(), Blocked>> {
     let Seen::Here(view) = seen else {
         let lost = || Blocked::Failed("the pod that fetched it was deleted".to_owned());

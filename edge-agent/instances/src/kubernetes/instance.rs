@@ -19,20 +19,20 @@ use crate::runtime::Kind;
 use crate::spec::Description;
 use crate::state::{Exit, ExitReason, InstanceState, StateCell};
 
-/// A pod of ours. Its end is noticed and written down by [`super::end`].
+/// A pod of the agent. Its end is detected and recorded by [`super::end`].
 pub(super) struct PodInstance {
     pub(super) description: Description,
     pub(super) pod: Arc<Tracked>,
     pub(super) state: StateCell,
     pub(super) log: LogTail,
-    /// Bytes of a line that are kept.
+    /// The most bytes of a line that are kept.
     pub(super) line_limit: usize,
     pub(super) sink: Arc<dyn LogSink>,
-    /// Known once the pod runs.
+    /// Set once the pod runs.
     link: OnceLock<HttpLink>,
     /// True once the log stream has ended.
     pub(super) log_ended: watch::Sender<bool>,
-    /// Stops, one after another.
+    /// Serializes stops.
     order: Mutex<()>,
     engine_timeout: Duration,
 }
@@ -69,7 +69,7 @@ impl PodInstance {
         }
     }
 
-    /// The way to it. The first one given stays.
+    /// Sets the connection to it. The first one stays.
     pub(super) fn connect(&self, address: IpAddr, limits: LinkLimits) -> &HttpLink {
         let endpoint = Endpoint::Address(SocketAddr::new(address, self.description.port.get()));
         self.link.get_or_init(|| HttpLink::new(endpoint, limits))
@@ -125,11 +125,11 @@ impl Instance for PodInstance {
             self.pod.stopping(true);
         }
         if let Err(error) = self.pod.remove(grace).await {
-            // It was not stopped, so an end that comes now is not our doing.
+            // It was not stopped, so an end that comes now was not caused by the agent.
             self.pod.stopping(false);
             return Err(error.into());
         }
-        // Its end is written down from the same news, with its last lines, a moment later.
+        // Its end is recorded from the same news, with its last lines, a moment later.
         let told = tokio::time::timeout(self.engine_timeout, self.state.ended()).await;
         Ok(told.unwrap_or_else(|_| {
             let exit = Exit {

@@ -1,8 +1,8 @@
-//! The output of a pod, followed through the API server.
+//! Captures the output of a pod through the API server.
 //!
-//! Every line is asked for with its time. A connection that breaks is made again from the second of the last line that was
-//! seen, and what was seen before is passed over: no line is lost, none comes twice. The API server does not say which of the
-//! two outputs a line was written to; all count as standard output.
+//! Every line is requested with its time. A broken connection is made again from the second of the last line that was
+//! seen, and lines seen before are skipped: no line is lost, none comes twice. The API server does not say to which of the
+//! two outputs a line was written; all count as standard output.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,26 +20,26 @@ use crate::log::LogLimits;
 /// The pauses between attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Room for the time before each line.
+/// Bytes reserved for the time before each line.
 const STAMP: usize = 40;
 
-/// Which output that was written before counts.
+/// How much of the earlier output is captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Past {
-    /// All of it: the pod was started just now.
+    /// All of it: the pod was only just started.
     FromTheStart,
-    /// The last lines, for those who ask; whoever runs the logs has had them.
+    /// Only the last lines, for those who ask; the log sink already received them.
     Tail(usize),
 }
 
-/// Takes a pod's output until it ends.
+/// Captures a pod's output until it ends.
 pub(super) async fn capture(shared: Arc<Shared>, instance: Arc<PodInstance>, past: Past) {
     let server = instance.pod.server.clone();
     let mut alive = shared.alive.subscribe();
     drop(shared);
     let permit = tokio::select! {
         permit = server.logs.acquire() => permit.ok(),
-        // Too many are followed: what is still there at the end is read then.
+        // Too many pods are being followed: what is still available is read at the end.
         () = instance.pod.until_ended() => None,
         _ = alive.changed() => return,
     };
@@ -58,9 +58,9 @@ pub(super) async fn capture(shared: Arc<Shared>, instance: Arc<PodInstance>, pas
 struct Reader {
     instance: Arc<PodInstance>,
     past: Past,
-    /// The time of the last line that was taken.
+    /// The time of the last line that was handled.
     last: Option<Timestamp>,
-    /// The same when the present connection was made: up to there lines come twice.
+    /// The value of `last` when the present connection was made: lines up to there come twice.
     resumed: Option<Timestamp>,
     pause: Duration,
 }
@@ -80,7 +80,7 @@ impl Reader {
         loop {
             let over = self.instance.pod.has_ended();
             let whole = self.follow().await;
-            // A stream that ends while the container runs was cut by something between here and its node.
+            // A stream that ends while the container runs was cut somewhere between here and its node.
             if whole && (over || self.instance.pod.has_ended()) {
                 return;
             }
@@ -95,7 +95,7 @@ impl Reader {
         }
     }
 
-    /// Reads until the stream ends; whether it ended as it should.
+    /// Reads until the stream ends; returns whether it ended regularly.
     async fn follow(&mut self) -> bool {
         let mut params = LogParams {
             container: Some(super::pod::CONTAINER.to_owned()),
@@ -169,7 +169,7 @@ impl Reader {
     }
 }
 
-/// The time before a line, and the line.
+/// Splits a line into its time and its text.
 fn split(line: &[u8]) -> (Option<Timestamp>, &[u8]) {
     let Some(space) = line.iter().take(STAMP).position(|byte| *byte == b' ') else {
         let whole = std::str::from_utf8(line).ok().and_then(|t| t.parse().ok());

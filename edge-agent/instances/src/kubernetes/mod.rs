@@ -1,15 +1,15 @@
-//! Pods of a Kubernetes cluster, through its API server: one pod for each instance, bound to this node by `spec.nodeName`.
+//! The runtime for pods of a Kubernetes cluster, through its API server: one pod for each instance, bound to this node by `spec.nodeName`.
 //!
-//! A pod gets the CPU and memory of its specification and no more, a read-only root with a small `/tmp` in memory, no
+//! A pod gets the CPU and memory of its specification and no more, a read-only root with a small in-memory `/tmp`, no
 //! capabilities, no new privileges, the engine's default system call filter and no token of the cluster. It is reached at its own
 //! address; the kubelet's probes are not used, so that readiness means the same for every runtime.
 //!
-//! The pod outlives the agent. Its labels say whose it is and an annotation what it is (never a secret), so that an agent that
-//! starts again takes it over. Kubernetes restarts nothing by itself.
+//! The pod outlives the agent. Its labels name its owner and an annotation holds its description (never a secret), so that a
+//! restarted agent adopts it. Kubernetes restarts nothing by itself.
 //!
-//! Who does what: `pod` says what is wanted and `status` reads what became of it (both pure), `server` asks the API server,
-//! `watch` hears its news, `tracked` is one pod as they tell of it, `instance` is the handle, `start`, `end`, `adopt`, `image` and
-//! `logs` do what their names say.
+//! The modules: `pod` builds pods and `status` interprets their status (both pure), `server` sends requests to the API server,
+//! `watch` receives its news, `tracked` is one pod as the API server reports it, `instance` is the handle, `start`, `end`, `adopt`,
+//! `image` and `logs` do what their names say.
 
 mod adopt;
 mod end;
@@ -49,7 +49,7 @@ use instance::PodInstance;
 use server::Server;
 use tracked::Tracked;
 
-/// Pods looked at by an adoption, or removed by a collection, at the same time.
+/// How many pods an adoption inspects, or a collection removes, at the same time.
 const AT_ONCE: usize = 16;
 
 /// A runtime on one node of a Kubernetes cluster.
@@ -58,27 +58,27 @@ pub struct KubernetesRuntime {
     shared: Arc<Shared>,
 }
 
-/// What the runtime, its instances and its tasks share.
+/// State shared by the runtime, its instances and its tasks.
 struct Shared {
     owner: Owner,
     server: Arc<Server>,
     options: KubernetesOptions,
     fetched: Fetched,
     registry: Mutex<Registry>,
-    /// One adoption at a time, or two would each make a handle of one pod.
+    /// Allows one adoption at a time; otherwise two would each make a handle for one pod.
     adopting: AsyncMutex<()>,
-    /// Closed when the runtime is dropped: the tasks end.
+    /// Closed when the runtime is dropped, which ends the tasks.
     alive: tell::Sender<()>,
 }
 
-/// What this object holds. One lock, held for moments.
+/// The pods and instances of this runtime. One lock, held only briefly.
 #[derive(Default)]
 struct Registry {
-    /// Pods whose news are wanted, by name.
+    /// Pods whose news are followed, by name.
     tracked: BTreeMap<String, Arc<Tracked>>,
-    /// Those that are instances, by name.
+    /// Pods that are instances, by name.
     held: BTreeMap<String, Arc<PodInstance>>,
-    /// Being started, adopted or running.
+    /// Instances being started, adopted or running.
     ids: BTreeSet<InstanceId>,
 }
 
@@ -91,7 +91,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Wants the news of a pod for as long as it lives.
+/// Keeps a pod in the list of tracked ones for as long as it lives.
 struct Listed<'a> {
     shared: &'a Shared,
     pod: Arc<Tracked>,
@@ -160,7 +160,7 @@ impl Shared {
     async fn list(&self) -> Result<Vec<Pod>, RuntimeError> {
         let listed = self.server.list().await;
         let (mut pods, _) = listed.map_err(|fault| failure::engine("list the pods", &fault))?;
-        // A server that does not know the selector ignores it. Nothing that is not ours may get past this line.
+        // A server that does not know the selector ignores it. Nothing that is not ours may pass this line.
         pods.retain(|pod| pod::is_owned(pod, &self.owner));
         Ok(pods)
     }
@@ -180,10 +180,10 @@ impl Shared {
 }
 
 impl KubernetesRuntime {
-    /// A runtime on the API server of `options`. Must be called within a tokio runtime, on which its tasks then run.
+    /// Connects to the API server in `options`. Must be called within a tokio runtime, on which its tasks then run.
     ///
     /// # Errors
-    /// When the access is not as it should be, the API server does not answer, or does not let this process see its pods.
+    /// When the access is not configured correctly, or the API server does not answer or does not let this process list its pods.
     pub async fn connect(owner: Owner, options: KubernetesOptions) -> Result<Self, RuntimeError> {
         if options.node.is_empty() {
             return Err(RuntimeError::Unusable {
@@ -233,7 +233,7 @@ impl Runtime for KubernetesRuntime {
     }
 
     async fn prepare(&self, image: &Image) -> Result<(), StartError> {
-        // On a task of its own: a pod whose fetching was dropped half-way would stay until the next collection.
+        // On a separate task: if this future were dropped half-way, the fetching pod would stay until the next collection.
         let (shared, image) = (self.shared.clone(), image.clone());
         let fetching = tokio::spawn(async move { shared.fetch(&image).await });
         fetching.await.unwrap_or_else(|_| {
@@ -270,7 +270,7 @@ impl Runtime for KubernetesRuntime {
     }
 
     async fn collect(&self) -> Result<Collected, RuntimeError> {
-        // Whatever can be adopted is held after this, and so left alone below.
+        // After this, everything that can be adopted is held, and so left alone below.
         self.adopt().await?;
         let pods = self.shared.list().await?;
         let cleared = futures::stream::iter(pods)

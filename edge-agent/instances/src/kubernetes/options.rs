@@ -1,4 +1,4 @@
-//! How the Kubernetes runtime is set up.
+//! Options of the Kubernetes runtime.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,12 +12,12 @@ use crate::link::health::HealthChecks;
 use crate::log::{LogSink, NoSink};
 use crate::metrics::Metrics;
 
-/// How the API server is reached, and as whom.
+/// How to reach the API server, and with which identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// As the service account of the pod that this process runs in.
+    /// As the service account of the pod in which this process runs.
     InCluster,
-    /// As a file says.
+    /// As configured in a kubeconfig file.
     Kubeconfig {
         /// The file.
         path: PathBuf,
@@ -26,12 +26,12 @@ pub enum Access {
     },
 }
 
-/// Settings of [`crate::kubernetes::KubernetesRuntime`].
+/// Options of [`crate::kubernetes::KubernetesRuntime`].
 #[derive(Clone)]
 pub struct KubernetesOptions {
-    /// How the API server is reached.
+    /// How to reach the API server.
     pub access: Access,
-    /// Where pods are made. Nothing else is looked at.
+    /// The namespace of the pods. No other namespace is accessed.
     pub namespace: String,
     /// The Kubernetes node on which they run (`spec.nodeName`).
     pub node: String,
@@ -43,40 +43,40 @@ pub struct KubernetesOptions {
     pub service_account: Option<String>,
     /// The runtime class of pods with GPU slices, such as `nvidia`.
     pub gpu_runtime_class: Option<String>,
-    /// The resource of which a pod asks one for each GPU slice, where Kubernetes counts GPUs as well.
+    /// The resource of which a pod requests one for each GPU slice, if Kubernetes counts GPUs as well.
     pub gpu_resource: Option<String>,
-    /// The user that functions run as; the image's own if absent.
+    /// The user id under which functions run; the image's own if absent.
     pub user: Option<u32>,
     /// Whether an image may run as root.
     pub allow_root: bool,
-    /// Whether the cluster's network enforces the policies of `deploy/kubernetes`. Without, a function that may not connect
-    /// anywhere is refused rather than left unguarded.
+    /// Whether the cluster's network enforces the policies of `deploy/kubernetes`. If not, a function without outbound access
+    /// is refused rather than left unguarded.
     pub network_policies: bool,
-    /// The size of a pod's `/tmp`, in memory, within the memory of its function.
+    /// The size of a pod's `/tmp`, which is in memory and counts towards the memory of its function.
     pub tmp: ByteSize,
-    /// What a pod gets to end its calls when the cluster deletes it, as for the drain of a node.
+    /// The time that a pod gets to finish its calls when the cluster deletes it, for example while a node is drained.
     pub grace: Duration,
-    /// How long one answer of the API server may take, and a pod that ends beyond its grace.
+    /// The time limit for one answer of the API server, and for the end of a pod beyond its grace.
     pub engine_timeout: Duration,
-    /// How long a pod may take until its container runs: its image is pulled then.
+    /// The time limit until a pod's container runs, including pulling its image.
     pub image_timeout: Duration,
-    /// How long the last lines of an ended pod may take to arrive.
+    /// How long to wait for the last lines of an ended pod.
     pub last_lines: Duration,
-    /// Requests to the API server at the same time; others wait. Watches and logs that are followed do not count.
+    /// The most concurrent requests to the API server; others wait. Watches and followed logs do not count.
     pub requests: usize,
-    /// How often one request is tried.
+    /// How often one request is attempted.
     pub attempts: u32,
-    /// Pods whose output is followed at the same time; that of others is read at their end.
+    /// How many pods' output is followed at the same time; that of others is read at their end.
     pub logs: usize,
-    /// How long one watch lasts before it is renewed, and so the longest that a connection lost without a word goes unnoticed.
+    /// How long one watch lasts before it is renewed, and so the longest time for which a silently lost connection goes unnoticed.
     pub watch: Duration,
     /// How running pods are checked.
     pub health: HealthChecks,
-    /// Bounds on the connections to one pod.
+    /// Limits on the connections to one pod.
     pub link: LinkLimits,
-    /// Takes every line of output.
+    /// Receives every line of output.
     pub sink: Arc<dyn LogSink>,
-    /// Counters.
+    /// The counters.
     pub metrics: Metrics,
 }
 

@@ -1,6 +1,6 @@
-//! A specification as a pod. Pure.
+//! Translates a specification into a pod. Pure.
 //!
-//! The pod is bound to its node here: `spec.nodeName` is set, so the scheduler of Kubernetes is not asked, and the kubelet of
+//! The pod is bound to its node here: `spec.nodeName` is set, so the scheduler of Kubernetes is not involved, and the kubelet of
 //! the node, which checks its own resources, is the last authority. Requests equal limits (quality of service *guaranteed*), so
 //! that both ledgers count the same.
 
@@ -19,13 +19,13 @@ use super::options::KubernetesOptions;
 use crate::runtime::Owner;
 use crate::spec::{Description, Outbound, StartSpec};
 
-/// The labels on everything of ours, the same as on containers of Docker.
+/// The labels on all objects of the agent, the same as on Docker containers.
 pub(super) const CLUSTER: &str = "net.fdn.cluster";
 pub(super) const NODE: &str = "net.fdn.node";
 pub(super) const INSTANCE: &str = "net.fdn.instance";
-/// What network policies select by: `denied` or `open`.
+/// The label by which network policies select: `denied` or `open`.
 pub(super) const OUTBOUND: &str = "net.fdn.outbound";
-/// Annotations: what it is, and which start made it.
+/// Annotations: the description, and the mark of the start that created the pod.
 pub(super) const DESCRIPTION: &str = "net.fdn.description";
 pub(super) const START: &str = "net.fdn.start";
 /// The name of a pod's only container.
@@ -33,18 +33,18 @@ pub(super) const CONTAINER: &str = "function";
 /// A program that no image has: a pod that only fetches its image ends without running anything of it.
 const NOTHING: &str = "/.fdn-fetches-only";
 
-/// The label selector that matches what this owner made, and nothing else.
+/// The label selector that matches this owner's objects, and nothing else.
 pub(super) fn selector(owner: &Owner) -> String {
     format!("{CLUSTER}={},{NODE}={}", owner.cluster, owner.node)
 }
 
-/// Whether a pod is this owner's, whatever a server made of the selector.
+/// Whether a pod is this owner's, in case a server ignored the selector.
 pub(super) fn is_owned(pod: &Pod, owner: &Owner) -> bool {
     let label = |name| pod.metadata.labels.as_ref()?.get(name).map(String::as_str);
     label(CLUSTER) == Some(owner.cluster.as_str()) && label(NODE) == Some(owner.node.as_str())
 }
 
-/// The pod's name; the API server refuses a second one.
+/// The pod's name; the API server refuses a second pod of the same name.
 pub(super) fn name(description: &Description) -> String {
     format!("fdn-{}", description.id).replace('_', "-")
 }
@@ -58,7 +58,7 @@ fn labels(owner: &Owner) -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
-/// The whole pod. `image` is what the kubelet pulls, `start` marks this one start.
+/// The complete pod. `image` is the reference that the kubelet pulls, `start` the mark of this start.
 pub(super) fn body(
     spec: &StartSpec,
     owner: &Owner,
@@ -151,7 +151,7 @@ pub(super) fn fetch(name: &str, owner: &Owner, image: &str, options: &Kubernetes
     pod
 }
 
-/// What every pod of ours has in common.
+/// The common part of all pods of the agent.
 fn pod(container: Container, options: &KubernetesOptions) -> Pod {
     let secrets = options.image_pull_secrets.iter();
     let seccomp = SeccompProfile {
@@ -228,18 +228,18 @@ fn resources(spec: &StartSpec, options: &KubernetesOptions) -> ResourceRequireme
     }
 }
 
-/// Kubernetes replaces `$(NAME)` in values and reads `$$` as `$`; functions shall see what their owner wrote.
+/// Escapes a value: Kubernetes replaces `$(NAME)` in values and reads `$$` as `$`, but functions must see what their owner wrote.
 fn literally(value: &str) -> String {
     value.replace('$', "$$")
 }
 
-/// The name of a start's Secret. Another start's, of the same instance even, is another: it may still wait for its removal.
+/// The name of a start's Secret. Another start, even of the same instance, has another one, which may still wait for its removal.
 fn secret_name(spec: &StartSpec, start: &str) -> String {
     let (mark, _) = start.split_once('-').unwrap_or((start, ""));
     format!("{}-{mark}", name(&spec.description))
 }
 
-/// Secrets are named here and nowhere written: their values are in a Secret that the pod owns.
+/// The environment of the container. Secrets are only referenced here: their values are in a Secret that the pod owns.
 fn environment(spec: &StartSpec, start: &str) -> Vec<EnvVar> {
     let secrets = &spec.secrets.0;
     let secret = secret_name(spec, start);
@@ -247,7 +247,7 @@ fn environment(spec: &StartSpec, start: &str) -> Vec<EnvVar> {
     imposed.insert("PORT".to_owned(), spec.description.port.to_string());
     let mut plain = spec.environment();
     plain.retain(|name, _| !secrets.keys().any(|key| key.as_str() == name));
-    // Over secrets too: of two entries of one name the last one would count.
+    // These override secrets too: of two entries of one name the last one would apply.
     plain.extend(imposed.clone());
     let plain = plain.into_iter().map(|(name, value)| EnvVar {
         name,
@@ -272,7 +272,7 @@ fn environment(spec: &StartSpec, start: &str) -> Vec<EnvVar> {
     plain.chain(hidden).collect()
 }
 
-/// `/tmp` in memory, and the folders of the devices under the same path.
+/// `/tmp` in memory, and the folders of the devices under the same paths.
 fn volumes(spec: &StartSpec, options: &KubernetesOptions) -> (Vec<Volume>, Vec<VolumeMount>) {
     let mount = |name: &str, path: &str| VolumeMount {
         name: name.to_owned(),
@@ -308,8 +308,8 @@ fn volumes(spec: &StartSpec, options: &KubernetesOptions) -> (Vec<Volume>, Vec<V
     (volumes, mounts)
 }
 
-/// The values of an instance's secrets, owned by its pod: Kubernetes itself removes it with the pod, so that this process
-/// needs no right but to create, and can read no secret at all. `None` if it has none.
+/// The values of an instance's secrets, owned by its pod: Kubernetes itself removes them with the pod, so that this process
+/// only needs the right to create secrets, and can read none at all. `None` if the instance has none.
 pub(super) fn secret(spec: &StartSpec, owner: &Owner, uid: &str, start: &str) -> Option<Secret> {
     let values = &spec.secrets.0;
     let name = name(&spec.description);

@@ -1,7 +1,7 @@
-//! Requests to the API server: bounded in number and time, tried again where that may help.
+//! Requests to the API server: limited in number and time, retried where that may help.
 //!
-//! The client is put together here rather than by `kube` itself: its own stack retries without telling, and logs every error
-//! of an API server that is away as an error of this process.
+//! The client is assembled here rather than by `kube` itself, whose own stack retries silently, and logs every error
+//! of an unreachable API server as an error of this process.
 
 use std::time::Duration;
 
@@ -25,20 +25,20 @@ use crate::link::chain;
 use crate::metrics::Metrics;
 use crate::runtime::Kind;
 
-/// The pauses between two tries of a request.
+/// The pauses between two attempts of a request.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Pods of one page of a list. A node runs some hundred.
+/// The most pods in one page of a list. A node runs some hundred.
 const PAGE: u32 = 500;
 
-/// The API server, as far as this owner uses it.
+/// The requests to the API server that this owner needs.
 pub(super) struct Server {
     pods: Api<Pod>,
     secrets: Api<Secret>,
-    /// What matches this owner's pods and nothing else.
+    /// Matches this owner's pods and nothing else.
     selector: String,
     requests: Semaphore,
-    /// Of outputs that are followed.
+    /// Permits for followed outputs.
     pub(super) logs: Semaphore,
     attempts: u32,
     timeout: Duration,
@@ -65,7 +65,7 @@ impl Server {
         })
     }
 
-    /// One request, tried until it succeeds, cannot succeed, or was tried often enough.
+    /// Sends a request until it succeeds, cannot succeed, or was attempted often enough.
     async fn ask<T, F>(&self, operation: &'static str, request: impl Fn() -> F) -> Result<T, Fault>
     where
         F: Future<Output = kube::Result<T>>,
@@ -103,7 +103,7 @@ impl Server {
         answer
     }
 
-    /// Whether it answers, and lets this process list pods.
+    /// Checks that the API server answers, and lets this process list pods.
     pub(super) async fn check(&self) -> Result<(), Fault> {
         let params = self.listing().limit(1);
         let request = self.once("check", self.pods.list(&params));
@@ -114,7 +114,7 @@ impl Server {
         ListParams::default().labels(&self.selector)
     }
 
-    /// All pods of this owner, and the version of the list.
+    /// All pods of this owner, and the resource version of the list.
     pub(super) async fn list(&self) -> Result<(Vec<Pod>, String), Fault> {
         let mut params = self.listing().limit(PAGE);
         let mut pods = Vec::new();
@@ -122,7 +122,7 @@ impl Server {
             let page = self.ask("list", || self.pods.list(&params)).await;
             let page = match page {
                 Ok(page) => page,
-                // The rest of the list was forgotten meanwhile: from the start, whole.
+                // The API server forgot the rest of the list meanwhile: start again, without pages.
                 Err(fault) if fault.is_gone() && params.continue_token.is_some() => {
                     pods.clear();
                     params = self.listing();
@@ -141,7 +141,7 @@ impl Server {
         }
     }
 
-    /// Changes of this owner's pods after a version. The caller bounds how long it waits for the next one.
+    /// A stream of changes of this owner's pods after a version. The caller limits how long it waits for the next one.
     pub(super) async fn watch(
         &self,
         version: &str,
@@ -163,25 +163,25 @@ impl Server {
         let made = self.ask("create_secret", || self.secrets.create(&params, secret));
         match made.await {
             Ok(_) => Ok(()),
-            // An earlier try got through: its owner is named in it, so nobody else can have made it.
+            // An earlier attempt succeeded: its owner's id is part of it, so nobody else can have made it.
             Err(fault) if fault.is_taken() => Ok(()),
             Err(fault) => Err(fault),
         }
     }
 
-    /// The pod of this name, if there is one.
+    /// The pod of this name; `None` if there is none.
     pub(super) async fn get(&self, name: &str) -> Result<Option<Pod>, Fault> {
         self.ask("get", || self.pods.get_opt(name)).await
     }
 
-    /// The same, asked for once: after the API server was tried in vain already.
+    /// Like [`Self::get`], but with a single attempt: for use after other requests failed.
     pub(super) async fn look(&self, name: &str) -> Result<Option<Pod>, Fault> {
         self.once("get", self.pods.get_opt(name)).await
     }
 
-    /// Asks for the deletion of exactly this pod; `grace` of 0 means that its node is not waited for.
+    /// Requests the deletion of exactly this pod; a `grace` of 0 means not to wait for its node.
     ///
-    /// That it is not there, or that another one has its name now, is what is wanted.
+    /// Succeeds as well if the pod is gone or another one has its name now.
     pub(super) async fn delete(&self, name: &str, uid: &str, grace: u32) -> Result<(), Fault> {
         let preconditions = Preconditions {
             uid: Some(uid.to_owned()),
@@ -198,7 +198,7 @@ impl Server {
         }
     }
 
-    /// The output of a pod's container.
+    /// The output of a pod's container, as a stream.
     pub(super) async fn output(
         &self,
         name: &str,
@@ -208,7 +208,7 @@ impl Server {
     }
 }
 
-/// Between half of a pause and all of it, so that many agents do not come back in one wave.
+/// Between half and all of a pause, so that many agents do not return in one wave.
 fn jittered(pause: Duration) -> Duration {
     let random = uuid::Uuid::new_v4().as_bytes()[0];
     pause / 2 + pause.mul_f64(f64::from(random) / 512.0)

@@ -1,4 +1,4 @@
-//! Starting a pod: create, wait until it runs, wait until it answers; or take everything back.
+//! Starts a pod: creates it, waits until it runs, and waits until it answers; or undoes everything.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl Starter for Shared {
             self.options.engine_timeout,
         ));
         wanted.still()?;
-        // Known before it is made: what is told of it may come sooner than the answer.
+        // Registered before it is created, because news of it may arrive before the answer.
         self.hold(&instance);
         let start = uuid::Uuid::new_v4().to_string();
         let body = pod::body(spec, &self.owner, &image, &start, &self.options);
@@ -83,7 +83,7 @@ impl Starter for Shared {
 }
 
 impl Shared {
-    /// Refuses what a pod cannot be held to.
+    /// Refuses outbound rules that cannot be enforced on a pod.
     fn can_be_kept(&self, outbound: &Outbound) -> Result<(), StartError> {
         let reason = match outbound {
             Outbound::Hosts(_) => {
@@ -100,7 +100,7 @@ impl Shared {
         })
     }
 
-    /// Makes the pod. A first try may have got through although its answer was lost: then the name is taken, by this very start.
+    /// Creates the pod. An earlier attempt may have succeeded although its answer was lost: then the name is taken, by this very start.
     async fn create(
         &self,
         id: InstanceId,

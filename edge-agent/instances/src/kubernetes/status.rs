@@ -1,4 +1,4 @@
-//! What a pod's status says about its instance. Pure.
+//! Interprets a pod's status. Pure.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,28 +10,28 @@ use crate::error::{RuntimeError, StartError};
 use crate::runtime::Kind;
 use crate::state::{Exit, ExitReason};
 
-/// What matters of a pod.
+/// The relevant facts about a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct View {
     /// The API server's id of exactly this pod.
     pub(super) uid: String,
-    /// Somebody asked for its deletion; that is never taken back.
+    /// Whether its deletion was requested, which is never undone.
     pub(super) deleting: bool,
-    /// How long it has to end then.
+    /// How long it then has to end.
     pub(super) grace: Duration,
     pub(super) stage: Stage,
 }
 
-/// How far a pod is.
+/// The progress of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Its container does not run yet.
+    /// Its container is not running yet.
     Waiting(String),
     /// Its container will not run as things are.
     Blocked(Blocked),
-    /// Its container runs and has this address.
+    /// Its container is running and has this address.
     Running(IpAddr),
-    /// It ended. The second is there if it never had the chance to run.
+    /// It has ended. The second value is present if it never had the chance to run.
     Ended(Exit, Option<Blocked>),
 }
 
@@ -40,11 +40,11 @@ pub(super) enum Stage {
 pub(super) enum Blocked {
     /// The image cannot be pulled.
     Missing(String),
-    /// The image was pulled and cannot be run.
+    /// The image was pulled but cannot be run.
     Invalid(String),
-    /// The node does not take the pod.
+    /// The node does not accept the pod.
     NoRoom(String),
-    /// Something that the pod names is not there.
+    /// Something that the pod refers to does not exist.
     Unsupported(String),
     /// The container engine failed.
     Failed(String),
@@ -67,7 +67,7 @@ impl Blocked {
     }
 }
 
-/// Reads a pod; `None` for one that was never stored, which has no uid.
+/// Extracts the facts about a pod; `None` for one that was never stored, which has no uid.
 pub(super) fn view(pod: &Pod) -> Option<View> {
     let grace = pod.metadata.deletion_grace_period_seconds;
     let grace = grace.and_then(|seconds| u64::try_from(seconds).ok());
@@ -89,11 +89,11 @@ fn stage(pod: &Pod) -> Stage {
         format!("{reason}: {message}")
     };
     let phase = status.phase.as_deref().unwrap_or_default();
-    // A kubelet that is gone says nothing any more; the cluster says it in its place.
+    // A kubelet that is gone reports nothing any more; the cluster reports this in its place.
     if reason == "NodeLost" || phase == "Unknown" {
         return Stage::Ended(Exit::lost(), None);
     }
-    // The cluster may have added others, such as a mesh's.
+    // The cluster may have added other containers, such as a mesh's.
     let mut containers = status.container_statuses.iter().flatten();
     let container = containers.find(|container| container.name == CONTAINER);
     let state = container.and_then(|container| container.state.as_ref());
@@ -101,7 +101,7 @@ fn stage(pod: &Pod) -> Stage {
         return terminated(ended, reason);
     }
     if matches!(phase, "Failed" | "Succeeded") {
-        // The kubelet refused it or threw it out: `OutOfmemory`, `Evicted`, `NodeAffinity`, `UnexpectedAdmissionError`, …
+        // The kubelet refused or evicted it: `OutOfmemory`, `Evicted`, `NodeAffinity`, `UnexpectedAdmissionError`, …
         let refused = (!reason.is_empty()).then(|| Blocked::NoRoom(words()));
         return Stage::Ended(Exit::lost(), refused);
     }
@@ -138,12 +138,12 @@ fn terminated(ended: &ContainerStateTerminated, pod_reason: &str) -> Stage {
             let reason = ExitReason::OutOfMemory;
             Stage::Ended(Exit { code, reason }, None)
         }
-        // It was made and could not be started: no such executable, of another processor, …
+        // It was created but could not be started: no such executable, wrong architecture, …
         "StartError" | "ContainerCannotRun" => Stage::Ended(
             Exit::ended(i64::from(ended.exit_code)),
             Some(Blocked::Invalid(format!("{reason}: {message}"))),
         ),
-        // The kubelet lost sight of it.
+        // The kubelet lost track of it.
         "ContainerStatusUnknown" => Stage::Ended(Exit::lost(), None),
         _ if pod_reason == "Evicted" => Stage::Ended(
             Exit {
@@ -171,7 +171,7 @@ fn waiting(waiting: &ContainerStateWaiting) -> Stage {
         | "ErrImageNeverPull"
         | "SignatureValidationFailed" => Stage::Blocked(Blocked::Missing(words)),
         "InvalidImageName" | "ImageInspectError" => Stage::Blocked(Blocked::Invalid(words)),
-        // The secret is made just after the pod that owns it; a kubelet that is faster asks again.
+        // The secret is created just after the pod that owns it; a kubelet that is faster retries.
         "CreateContainerConfigError" if message.contains("secret") => Stage::Waiting(words),
         "CreateContainerConfigError" if message.contains("runAsNonRoot") => {
             Stage::Blocked(Blocked::Invalid(format!(

@@ -1,4 +1,4 @@
-//! What a specification becomes, and what a status means.
+//! The pods made of specifications, and the interpretation of statuses.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -336,7 +336,7 @@ fn a_deletion_and_its_grace_are_seen() {
 }
 
 proptest! {
-    /// Whatever a server tells, reading it does not fail.
+    /// Whatever a server reports, interpreting it does not fail.
     #[test]
     fn no_status_is_too_strange(
         phase in "[A-Za-z]{0,9}", reason in "[A-Za-z]{0,20}", message in ".{0,40}", ip in "[0-9.:a-f]{0,15}", code in any::<i32>(),

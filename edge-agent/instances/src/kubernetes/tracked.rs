@@ -1,4 +1,4 @@
-//! A pod of ours as the API server tells of it, and its removal.
+//! A pod of the agent as the API server reports it, and its removal.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,28 +13,28 @@ use super::status::{Blocked, Stage, View};
 use crate::error::RuntimeError;
 use crate::runtime::Kind;
 
-/// What the API server last told of a pod.
+/// The last news of a pod from the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// Nothing yet.
+    /// No news yet.
     Unknown,
-    /// It is there.
+    /// The pod exists.
     Here(View),
     /// The pod of this uid is gone.
     Gone(String),
 }
 
-/// One pod, from before it is made until it is gone.
+/// One pod, from before it is created until it is gone.
 pub(super) struct Tracked {
-    /// Its name, by which news find it.
+    /// Its name, by which news are assigned to it.
     pub(super) name: String,
     pub(super) server: Arc<Server>,
-    /// The API server's id of it, known once it was made. News come before the answer to its creation.
+    /// The API server's id of it, set once it is created. News may arrive before the answer to its creation.
     uid: OnceLock<String>,
     seen: watch::Sender<Seen>,
-    /// Whether its end is our target.
+    /// Whether the agent is ending it.
     stopping: AtomicBool,
-    /// True once the API server has nothing of it any more.
+    /// True once nothing is left of it on the API server.
     removed: watch::Sender<bool>,
     /// Held while it is removed.
     removing: Mutex<()>,
@@ -59,7 +59,7 @@ impl Tracked {
         self.uid.get().map(String::as_str)
     }
 
-    /// The pod was made (or found): this is it. What was heard of exactly this pod meanwhile is newer and stays.
+    /// Sets the identity of the pod after it was created or found. News of exactly this pod that arrived meanwhile are newer and stay.
     pub(super) fn is(&self, first: View) {
         drop(self.uid.set(first.uid.clone()));
         self.seen.send_modify(|seen| {
@@ -74,7 +74,7 @@ impl Tracked {
         });
     }
 
-    /// Takes what the API server tells of a pod of this name.
+    /// Takes news of a pod of this name; news of another uid are ignored.
     pub(super) fn hear(&self, news: Seen) {
         let about = match &news {
             Seen::Here(view) => view.uid.clone(),
@@ -99,7 +99,7 @@ impl Tracked {
     }
 
     async fn until(&self, wanted: impl FnMut(&Seen) -> bool) {
-        // The sender is this pod's own.
+        // Never fails: the sender is this pod's own.
         drop(self.seen().wait_for(wanted).await);
     }
 
@@ -107,7 +107,7 @@ impl Tracked {
         matches!(*self.seen.borrow(), Seen::Gone(_))
     }
 
-    /// Whether its container runs no longer.
+    /// Whether its container no longer runs.
     pub(super) fn has_ended(&self) -> bool {
         over(&self.seen.borrow())
     }
@@ -116,7 +116,7 @@ impl Tracked {
         self.until(over).await;
     }
 
-    /// Says whose target its end is.
+    /// Sets whether the agent is ending it.
     pub(super) fn stopping(&self, ours: bool) {
         self.stopping.store(ours, Ordering::SeqCst);
     }
@@ -125,7 +125,7 @@ impl Tracked {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Waits until the container runs or cannot run. An end is no answer: it has its own way to be told.
+    /// Waits until the container runs or cannot run. Ignores an end, which is reported separately.
     pub(super) async fn address(&self) -> Result<IpAddr, Blocked> {
         let mut found = None;
         self.until(|seen| {
@@ -144,7 +144,7 @@ impl Tracked {
         found.unwrap_or_else(|| Err(Blocked::Failed("nobody follows it".to_owned())))
     }
 
-    /// Why it does not run yet.
+    /// Why it is not running yet.
     pub(super) fn waits_for(&self) -> String {
         match &*self.seen.borrow() {
             Seen::Here(View {
@@ -155,7 +155,7 @@ impl Tracked {
         }
     }
 
-    /// Waits until the pod is gone, for so long at most. The watch tells; if it does not, the API server is asked.
+    /// Waits until the pod is gone, for at most `limit`. If the watch does not report it in time, the API server is asked.
     async fn gone_within(&self, limit: Duration) -> Result<bool, RuntimeError> {
         let gone = self.until(|seen| matches!(seen, Seen::Gone(_)));
         if tokio::time::timeout(limit, gone).await.is_ok() {
@@ -171,10 +171,10 @@ impl Tracked {
         Ok(!there)
     }
 
-    /// Has the pod removed after at most `grace`, and waits until it is gone. One whose node does not answer is removed without
-    /// it, as Kubernetes itself does after some minutes.
+    /// Removes the pod after at most `grace`, and waits until it is gone. If its node does not respond, it is removed without
+    /// the node, as Kubernetes itself does after some minutes.
     pub(super) async fn remove(&self, grace: Duration) -> Result<(), RuntimeError> {
-        // Whoever comes second waits for the first: when this returns, nothing is left.
+        // A second caller waits for the first: when this returns, nothing is left.
         let _turn = self.removing.lock().await;
         let Some(uid) = self.uid() else {
             return Ok(());
@@ -184,7 +184,7 @@ impl Tracked {
         }
         if !self.is_gone() {
             let grace = match &*self.seen.borrow() {
-                // Somebody else deletes it: asking again could only shorten the grace that it was given.
+                // Somebody else is deleting it: another request could only shorten the grace that it was given.
                 Seen::Here(view) if view.deleting && !self.is_stopping() => Err(view.grace),
                 _ => Ok(grace),
             };
@@ -220,7 +220,7 @@ impl Tracked {
     }
 }
 
-/// Kubernetes counts in seconds, and 0 would mean that nobody waits for the container's end.
+/// A grace in Kubernetes' unit, whole seconds; at least 1, because 0 would mean not to wait for the container's end.
 fn whole_seconds(grace: Duration) -> u32 {
     let rounded = grace
         .as_secs()

@@ -1,8 +1,8 @@
-//! News of all pods of this owner: one list, then one watch from the list's version on.
+//! News of all pods of this owner: one list, then watches from the list's version on.
 //!
-//! The watch is resumed after the last version that was seen, which bookmarks move on while nothing happens. A version that the
-//! API server has forgotten (410) means a new list, which is compared with what is held: that is how ends that nobody told of are
-//! found. While the API server is away nothing is concluded; instances go on being called.
+//! A watch is resumed after the last version that was seen, which bookmarks advance while nothing happens. If the API server has
+//! forgotten a version (410), the pods are listed again and compared with what is held: this detects ends that were not reported.
+//! While the API server is unreachable nothing is concluded; instances continue to be called.
 
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -20,16 +20,16 @@ use super::{Shared, pod, status};
 /// The pauses between attempts to reach the API server again.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How much longer than asked for a watch may last before its connection counts as lost.
+/// How much longer than requested a watch may last before its connection counts as lost.
 const LATE: Duration = Duration::from_secs(5);
 
-/// What comes after a watch.
+/// What to do after a watch.
 enum Next {
-    /// Another one from the last version on.
+    /// Watch again from the last version on.
     Resume,
-    /// The same after a pause: it failed.
+    /// Watch again after a pause, because it failed.
     Wait,
-    /// A new list.
+    /// List again.
     List,
 }
 
@@ -63,7 +63,7 @@ async fn forever(shared: &Weak<Shared>) {
             },
             Some(mut from) => {
                 let since = Instant::now();
-                // A watch does not keep the runtime alive.
+                // A watch must not keep the runtime alive.
                 let metrics = runtime.options.metrics.clone();
                 let next = watch(runtime, shared, &mut from).await;
                 metrics.watched(match next {
@@ -89,9 +89,9 @@ async fn forever(shared: &Weak<Shared>) {
     }
 }
 
-/// Lists what there is, tells everybody, and gives the list's version.
+/// Lists the pods, passes them on as news, and returns the list's version.
 async fn list(runtime: &Arc<Shared>) -> Result<String, Fault> {
-    // Only what was known to be there before the list was asked for can be missing in it.
+    // Only pods known to exist before the list was requested can be missing in it.
     let known = |pod: Arc<Tracked>| pod.uid().map(str::to_owned).map(|uid| (pod, uid));
     let before: Vec<_> = runtime.tracked().into_iter().filter_map(known).collect();
     let (pods, version) = runtime.server.list().await?;
@@ -110,7 +110,7 @@ async fn list(runtime: &Arc<Shared>) -> Result<String, Fault> {
 }
 
 fn hear(runtime: &Shared, pod: &Pod, gone: bool) {
-    // A server that does not know the selector ignores it. Nothing that is not ours may get past this line.
+    // A server that does not know the selector ignores it. Nothing that is not ours may pass this line.
     if !pod::is_owned(pod, &runtime.owner) {
         return;
     }
@@ -122,7 +122,7 @@ fn hear(runtime: &Shared, pod: &Pod, gone: bool) {
     };
     if gone {
         let uid = view.uid.clone();
-        // What it last said is known before its end is.
+        // Its last status must be known before its end.
         tracked.hear(Seen::Here(view));
         tracked.hear(Seen::Gone(uid));
     } else {
@@ -143,7 +143,7 @@ async fn watch(runtime: Arc<Shared>, shared: &Weak<Shared>, version: &mut String
     loop {
         let event = match tokio::time::timeout(longest, stream.next()).await {
             Ok(Some(event)) => event,
-            // It lasted as long as was asked for. One that ends without a word is not asked for again at once.
+            // It lasted as long as requested. One that ended without any event is not requested again at once.
             Ok(None) => return if any { Next::Resume } else { Next::Wait },
             Err(_) => return Next::Wait,
         };
@@ -169,7 +169,7 @@ async fn watch(runtime: Arc<Shared>, shared: &Weak<Shared>, version: &mut String
     }
 }
 
-/// An error in the middle of a watch: only a forgotten version needs a new list.
+/// What to do after an error in the middle of a watch: only a forgotten version requires a new list.
 fn after(fault: &Fault) -> Next {
     if fault.is_gone() {
         Next::List

@@ -1,4 +1,4 @@
-//! The body of a response, which gives its connection back when it has been read to its end.
+//! The body of a response, which returns its connection to the pool once it has been read to its end.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -13,8 +13,8 @@ use crate::body::{BoxError, Response};
 
 struct Pooled {
     body: Incoming,
-    /// Gone once it was given back. Dropped with the body when that is not read to its end, which closes our half of the
-    /// connection and so tells the instance that nobody listens.
+    /// `None` once the connection was returned. Dropped with the body if that is not read to its end, which closes our half of the
+    /// connection and so tells the instance that nobody is listening.
     held: Option<(Connection, InFlight)>,
 }
 

@@ -1,9 +1,9 @@
-//! Making a TCP connection to an instance: to an address, or to the loopback of another network namespace.
+//! TCP connections to an instance: to an address, or to the loopback of another network namespace.
 //!
-//! A container without any network is the safest and the fastest to start: no bridge, no addresses, nothing to filter, nobody
+//! A container without any network is the safest and the fastest to start: no bridge, no addresses, nothing to filter, nothing
 //! to reach. Its port is still reachable from its own loopback. A socket belongs for ever to the namespace in which it was
-//! made (network_namespaces(7)), so one thread enters the container's namespace, makes the socket there, starts the
-//! connection, and hands the socket to the rest of the process, which stays where it is.
+//! created (network_namespaces(7)), so one thread enters the container's namespace, creates the socket there, starts the
+//! connection, and passes the socket to the rest of the process, which stays in its own namespace.
 
 use std::fs::File;
 use std::io;
@@ -18,10 +18,10 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
-/// Connections that may wait for the thread at the same time. Each takes it some ten microseconds.
+/// How many connections may wait for the thread. Each takes it some ten microseconds.
 const QUEUE: usize = 1024;
 
-/// Where an instance listens.
+/// The address at which an instance listens.
 #[derive(Clone, Debug)]
 pub(crate) enum Endpoint {
     /// An address that this process can reach.
@@ -55,7 +55,7 @@ struct Order {
     reply: oneshot::Sender<io::Result<OwnedFd>>,
 }
 
-/// A handle on the thread that visits other namespaces. The thread ends with the last handle.
+/// A handle to the thread that enters other namespaces. The thread ends with the last handle.
 #[derive(Clone, Debug)]
 pub(crate) struct NamespaceConnector(SyncSender<Order>);
 
@@ -63,7 +63,7 @@ impl NamespaceConnector {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When this process may not enter network namespaces (it lacks `CAP_SYS_ADMIN`), or has no thread left.
+    /// When this process may not enter network namespaces (it lacks `CAP_SYS_ADMIN`), or cannot start a thread.
     pub(crate) fn start() -> io::Result<Self> {
         let (sender, orders) = sync_channel(QUEUE);
         let (started, outcome) = std::sync::mpsc::channel();
@@ -107,7 +107,7 @@ fn gone() -> io::Error {
     io::Error::other("the thread that makes connections is gone")
 }
 
-/// The namespace of this process, entered once to see whether that is allowed.
+/// The namespace of this process, entered once to check that this is allowed.
 fn own_namespace() -> io::Result<OwnedFd> {
     let home = OwnedFd::from(File::open("/proc/self/ns/net")?);
     enter(&home)?;
@@ -122,7 +122,7 @@ fn enter(namespace: &OwnedFd) -> io::Result<()> {
 fn serve(home: &OwnedFd, orders: &Receiver<Order>) {
     for order in orders {
         let socket = enter(&order.namespace).and_then(|()| begin(order.port));
-        // Not left in the container's namespace, which would otherwise live as long as this thread.
+        // The thread must not stay in the container's namespace, which would then live as long as the thread.
         if let Err(error) = enter(home) {
             tracing::error!(%error, "cannot return from a container's network namespace");
             return;
@@ -131,7 +131,7 @@ fn serve(home: &OwnedFd, orders: &Receiver<Order>) {
     }
 }
 
-/// A socket that connects to this port on the loopback of the present namespace, without waiting for the outcome.
+/// A socket that connects to this port on the loopback of the present namespace, without waiting for the result.
 fn begin(port: u16) -> io::Result<OwnedFd> {
     let socket = rustix::net::socket_with(
         AddressFamily::INET,

@@ -1,8 +1,8 @@
-//! The end of a call that was given up, as far as it can be seen from outside the instance.
+//! Detects the end of an abandoned call, as far as it is visible from outside the instance.
 //!
-//! HTTP/1.1 has no word for it. Closing the connection tells the instance, and takes away the only place where its answer would
-//! show. So our half alone is closed, which every server sees as it sees a close (its reads end), and the other half is watched:
-//! a server that stops, or that works on and then answers nobody, closes it.
+//! HTTP/1.1 has no message to cancel a request. Closing the connection tells the instance, but also removes the only place where its answer would
+//! be visible. So only our half is closed, which every server sees like a close (its reads end), and the other half is watched:
+//! a server that stops, or that continues and then answers nobody, closes it.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use tokio::time::timeout;
 
 use crate::call::CallGuard;
 
-/// How long an answer may take to end once it has begun. One that takes longer is a stream, and its server looks at its writes
-/// only: they fail when the connection is closed.
+/// How long an answer may take to end once it has begun. A longer one is a stream, whose server checks only its
+/// writes: they fail when the connection is closed.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// Waits until the instance is seen to have let go of the call on this connection, or nobody wants to know any more. `answers` if
-/// some of the answer was here already.
+/// Waits until the instance has visibly dropped the call on this connection, or nobody wants to know any more. `answers` tells
+/// whether part of the answer was already received.
 pub(super) async fn given_up(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     answers: bool,

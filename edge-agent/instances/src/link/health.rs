@@ -1,4 +1,4 @@
-//! Whether an instance answers: at its start, and then from time to time.
+//! Checks whether an instance answers: at its start, and then periodically.
 
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ use crate::state::{InstanceState, StateCell};
 pub struct HealthChecks {
     /// The pause between two checks.
     pub interval: Duration,
-    /// How long an answer may take.
+    /// The time limit for an answer.
     pub timeout: Duration,
-    /// Failed checks in a row before an instance counts as unresponsive.
+    /// How many checks in a row must fail for an instance to count as unresponsive.
     pub failures: u32,
 }
 
@@ -35,19 +35,19 @@ impl Default for HealthChecks {
     }
 }
 
-/// The first and the longest pause between two checks of an instance that starts. A server that needs 30 ms is met at 31.
+/// The first and the longest pause between two checks of a starting instance. A server that needs 30 ms is detected after 31.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// A check that failed.
+/// Why a check failed.
 #[derive(Debug)]
 pub(crate) struct CheckFailed {
     pub(crate) reason: String,
-    /// It did not even take the request, so it is not merely busy.
+    /// Whether it did not even accept the request, so it is not merely busy.
     pub(crate) refused: bool,
 }
 
-/// One check: any answer below 500 means that it answers.
+/// Checks once: any answer below 500 counts as success.
 pub(crate) async fn check(
     link: &HttpLink,
     readiness: &Readiness,
@@ -67,7 +67,7 @@ pub(crate) async fn check(
     let asking = async {
         let response = link.call(request).await?;
         let status = response.status();
-        // What is here already is read, so that the connection can be used again; nothing is waited for.
+        // What has already arrived is read, so that the connection can be reused; nothing is waited for.
         drop(response.into_body().frame().now_or_never());
         Ok::<_, CallFailure>(status)
     };
@@ -82,7 +82,7 @@ pub(crate) async fn check(
     }
 }
 
-/// Checks until an instance answers; the last failure when it does not in time.
+/// Checks until an instance answers; returns the last failure if it does not in time.
 pub(crate) async fn until_ready(link: &HttpLink, readiness: &Readiness) -> Result<(), String> {
     let deadline = Instant::now() + readiness.timeout;
     let mut pause = FIRST_PAUSE;
@@ -100,9 +100,9 @@ pub(crate) async fn until_ready(link: &HttpLink, readiness: &Readiness) -> Resul
     }
 }
 
-/// Checks an instance for as long as it lives and keeps its state between `Ready` and `Unresponsive`.
+/// Checks an instance for as long as it lives and switches its state between `Ready` and `Unresponsive`.
 ///
-/// A check that merely takes too long does not count while calls are being answered: a function may be busy with them.
+/// A check that merely takes too long does not count while calls are running: the function may be busy with them.
 pub(crate) async fn watch(
     state: &StateCell,
     link: &HttpLink,
@@ -125,7 +125,7 @@ pub(crate) async fn watch(
                 state.set_health(InstanceState::Ready);
             }
             Err(failed) if busy && !failed.refused => {}
-            // It was paused under the check.
+            // It was paused during the check.
             Err(_) if state.get() == InstanceState::Paused => {}
             Err(failed) => {
                 failures += 1;

@@ -1,8 +1,8 @@
-//! HTTP between the gateway and an instance: connections kept, failures told apart.
+//! HTTP between the gateway and an instance, with connection reuse and classified failures.
 //!
-//! HTTP/1.1 (RFC 9112), one request at a time on a connection. A connection goes back to the idle list when a response has
-//! been read to its end. What makes this more than a client library: a failed call says whether the instance can have seen
-//! the request, and gives it back whole where it cannot; one that is given up says when the instance has let go of it; and
+//! HTTP/1.1 (RFC 9112), one request at a time on a connection. A connection returns to the idle list when a response has
+//! been read to its end. The differences to a client library: a failed call says whether the instance may have seen
+//! the request, and returns it complete if not; an abandoned call tells when the instance has dropped it; and
 //! connections may lead into another network namespace.
 
 mod body;
@@ -24,15 +24,15 @@ pub(crate) use connect::{Endpoint, NamespaceConnector};
 use crate::body::{Body, Request, Response, ensure_host};
 use crate::call::{CallFailure, CallGuard};
 
-/// Bounds on the connections to one instance.
+/// Limits on the connections to one instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkLimits {
-    /// How long making a connection may take.
+    /// The time limit for making a connection.
     pub connect: Duration,
-    /// Idle connections kept.
+    /// The most idle connections that are kept.
     pub idle: usize,
-    /// How long one is kept. Shorter than servers keep theirs (5 s is common), or a request meets a connection that its
-    /// server has just closed.
+    /// How long an idle one is kept. Shorter than servers keep theirs (5 s is common), because otherwise a request may meet a
+    /// connection that its server has just closed.
     pub idle_for: Duration,
 }
 
@@ -46,11 +46,11 @@ impl Default for LinkLimits {
     }
 }
 
-/// How long a connection may take to be free for the next request after a response was read to its end. It takes longer
-/// only when the server answered before it had read the request, and then a new connection is better.
+/// How long a connection may take to be ready for the next request after a response was read to its end. It takes longer
+/// only if the server answered before it had read the request, and then a new connection is better.
 const SETTLE: Duration = Duration::from_millis(5);
 
-/// The way to one instance.
+/// The connections to one instance.
 #[derive(Debug)]
 pub(crate) struct HttpLink {
     endpoint: Endpoint,
@@ -60,7 +60,7 @@ pub(crate) struct HttpLink {
 #[derive(Debug)]
 struct Pool {
     limits: LinkLimits,
-    /// The one used last is at the end and taken first.
+    /// The most recently used one is at the end and taken first.
     idle: Mutex<Vec<Idle>>,
     calls: AtomicUsize,
 }
@@ -71,23 +71,23 @@ struct Idle {
     since: Instant,
 }
 
-/// A connection, and who wants to know of the call on it when that is over.
+/// A connection, and the guard of the call on it.
 #[derive(Debug)]
 struct Connection {
     sender: SendRequest<Body>,
     working: Working,
 }
 
-/// Shared with the task that drives the connection, which outlives a call that is given up.
+/// Shared with the task that drives the connection, which outlives an abandoned call.
 type Working = Arc<Mutex<Option<CallGuard>>>;
 
 impl Connection {
-    /// The next call goes over it.
+    /// Notes that the next call uses the connection.
     fn begins(&self, hold: Option<&CallGuard>) {
         *self.lock() = hold.cloned();
     }
 
-    /// The call on it is over.
+    /// Notes that the call on it is over.
     fn is_over(&self) {
         drop(self.lock().take());
     }
@@ -107,7 +107,7 @@ impl Pool {
         idle.pop().map(|idle| idle.connection)
     }
 
-    /// The call on it has ended in order.
+    /// Returns a connection whose call has ended regularly.
     fn give_back(&self, connection: Connection) {
         connection.is_over();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -149,12 +149,12 @@ impl HttpLink {
         }
     }
 
-    /// Calls whose response has not ended.
+    /// The number of calls whose response has not ended.
     pub(crate) fn in_flight(&self) -> usize {
         self.pool.calls.load(Ordering::Relaxed)
     }
 
-    /// As [`crate::Instance::call`].
+    /// See [`crate::Instance::call`].
     pub(crate) async fn call(&self, request: Request) -> Result<Response, CallFailure> {
         let in_flight = InFlight::new(&self.pool);
         let mut request = in_origin_form(request);
@@ -174,10 +174,10 @@ impl HttpLink {
                 }
                 Err(error) => error,
             };
-            // The connection is gone, and the call on it.
+            // The connection is gone, and with it the call.
             connection.is_over();
             match error.take_message() {
-                // An idle connection that was closed meanwhile: each is tried once, then a fresh one.
+                // An idle connection was closed meanwhile: each idle one is tried once, then a fresh one.
                 Some(back) if !fresh => request = back,
                 Some(back) => {
                     let reason = chain(&error.into_error());
@@ -188,7 +188,7 @@ impl HttpLink {
         }
     }
 
-    /// An idle connection that is ready for a request.
+    /// An idle connection that is ready for a request; `None` if there is none.
     async fn settled(&self) -> Option<Connection> {
         while let Some(mut connection) = self.pool.take() {
             let sender = &mut connection.sender;
@@ -236,7 +236,7 @@ impl HttpLink {
     }
 }
 
-/// The request as a server that is no proxy expects it (RFC 9112, section 3.2.1).
+/// Converts a request to the form that an origin server expects (RFC 9112, section 3.2.1).
 fn in_origin_form(mut request: Request) -> Request {
     *request.version_mut() = Version::HTTP_11;
     ensure_host(&mut request);
@@ -247,7 +247,7 @@ fn in_origin_form(mut request: Request) -> Request {
     request
 }
 
-/// An error with its causes on one line.
+/// The text of an error and its causes, on one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! Failures told apart, against servers that misbehave in one way each.
+//! Classification of failures, against servers that misbehave in one way each.
 
 use std::net::SocketAddr;
 
@@ -118,7 +118,7 @@ async fn an_idle_connection_that_the_server_closed_costs_nothing() {
     server.await.unwrap();
 }
 
-/// A request whose end is told.
+/// A request whose end can be observed.
 fn held(path: &str) -> (Request, CallOver) {
     let (hold, over) = CallGuard::new();
     let mut request = get(path);
@@ -143,7 +143,7 @@ async fn a_call_that_is_given_up_is_over_when_the_server_closes_and_not_before()
     };
     assert!(!over.is_over(), "the server works on it");
     drop(calling);
-    // The server is told by the end of what it reads, and may work on.
+    // The server sees the end of its input, and may continue working.
     assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
     assert!(!over.is_over(), "and it is seen that it does");
     stream.write_all(ANSWER).await.unwrap();
@@ -161,7 +161,7 @@ async fn a_server_that_streams_to_nobody_is_cut_off() {
         head(&mut stream).await;
         let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
         stream.write_all(head).await.unwrap();
-        // Its writes are all that it looks at.
+        // It only checks its writes.
         while stream.write_all(b"1\r\nx\r\n").await.is_ok() {
             tokio::task::yield_now().await;
         }
@@ -190,7 +190,7 @@ async fn whoever_does_not_want_to_know_cuts_the_connection() {
     };
     drop((calling, over));
     assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
-    // Sooner or later nobody is there for what is written.
+    // Sooner or later nobody receives what is written.
     while stream.write_all(&[b'x'; 1024]).await.is_ok() {
         tokio::task::yield_now().await;
     }

@@ -31,7 +31,7 @@ pub(crate) struct Engine {
     network: Network,
 }
 
-/// Where runtimes put files for containers; the same for all, as with agents that are started again.
+/// The folder for files of containers; the same for all runtimes, as for agents that are restarted.
 fn folder() -> PathBuf {
     static FOLDER: OnceLock<OwnedFolder> = OnceLock::new();
     let made = || OwnedFolder::new("fdn-containers-").expect("a folder for temporary files");
@@ -67,7 +67,7 @@ impl Engine {
         Docker::connect_with_unix(&path, 60, bollard::API_DEFAULT_VERSION).expect("a socket")
     }
 
-    /// Why there is no runtime where the operator has not said that all functions are trusted.
+    /// The error of a runtime whose operator has not said that all functions are trusted.
     pub(crate) async fn refused_without_trust(&self) -> RuntimeError {
         let options = DockerOptions {
             socket: self.socket.clone(),
@@ -149,7 +149,7 @@ impl Subject for Engine {
     }
 
     async fn leave_half_made(&self, owner: &Owner, image: &Image) {
-        // The image is there once it was prepared.
+        // The image is on the engine once it was prepared.
         self.runtime(owner.clone())
             .await
             .prepare(image)
@@ -175,7 +175,7 @@ impl Subject for Engine {
     }
 }
 
-/// Stop within this.
+/// The grace for stopping.
 pub(crate) const GRACE: Duration = PATIENCE;
 
 mod isolated {
@@ -185,7 +185,7 @@ mod isolated {
     contract!(processes, Engine::with(Network::Isolated));
 }
 
-/// Each owner has a bridge of its own, and an engine has addresses for some thirty: what does not depend on the network is not
+/// Each owner has its own bridge, and an engine has addresses for some thirty: what does not depend on the network is not
 /// repeated here.
 mod bridge {
     use super::*;

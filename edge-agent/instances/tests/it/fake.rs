@@ -1,4 +1,4 @@
-//! The fake passes the list too, or what is tested with it would mean nothing.
+//! The fake passes the list too; otherwise tests that use it would mean nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ async fn fake() -> Fake {
     Fake(FakeEngine::new())
 }
 
-/// What `testkit/probe` does, in memory.
+/// The behaviour of `testkit/probe`, in memory.
 async fn handle(context: FakeContext, request: Request) -> Response {
     let path = request.uri().path().trim_start_matches('/').to_owned();
     let (command, argument) = path.split_once('/').unwrap_or((&path, ""));

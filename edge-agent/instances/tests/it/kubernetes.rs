@@ -21,11 +21,11 @@ use serde_json::{Value, json};
 use crate::contract::contract;
 use crate::subject::{PATIENCE, Program, Subject};
 
-/// Where functions run.
+/// The namespace of functions.
 pub(crate) const NAMESPACE: &str = "fdn-functions";
 const NODE: &str = "worker-1";
 const REPOSITORY: &str = "registry.test/team/probe";
-/// Stop within this.
+/// The grace for stopping.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
 /// A cluster with one node that knows the probe.
@@ -35,7 +35,7 @@ pub(crate) struct Pods {
     folder: tempfile::TempDir,
 }
 
-/// An image of the registry.
+/// An image in the registry.
 pub(crate) fn image_named(name: &str) -> Image {
     Image {
         digest: Digest::of(name.as_bytes()),
@@ -46,7 +46,7 @@ pub(crate) fn image_named(name: &str) -> Image {
     }
 }
 
-/// What a manifest of `deploy/kubernetes` holds.
+/// The documents of a manifest in `deploy/kubernetes`.
 pub(crate) fn manifest(name: &str) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../deploy/kubernetes")
@@ -156,7 +156,7 @@ fn is_of(object: &Value, owner: &Owner) -> bool {
         && labels["net.fdn.node"] == owner.node.as_str()
 }
 
-/// A pod as another, or a crash, leaves it.
+/// A pod as somebody else, or a crash, leaves it.
 pub(crate) fn strange_pod(name: &str, labels: &Value) -> Value {
     json!({
         "metadata": { "name": name, "labels": labels },

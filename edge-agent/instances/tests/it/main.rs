@@ -1,4 +1,4 @@
-//! The contract list of runtimes, run against every implementation, and what each does beyond it.
+//! The contract list of runtimes, run against every implementation, and tests of what each guarantees beyond it.
 
 mod contract;
 mod docker;

@@ -1,4 +1,4 @@
-//! What the contract list needs to know of an implementation.
+//! What the contract list needs from an implementation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -45,22 +45,22 @@ pub(crate) enum Program {
 /// One implementation of the traits.
 #[async_trait]
 pub(crate) trait Subject: Send + Sync {
-    /// A fresh runtime object on the same engine.
+    /// Creates a new runtime object on the same engine.
     async fn runtime(&self, owner: Owner) -> Arc<dyn Runtime>;
 
     /// The image of a program.
     fn image(&self, program: Program) -> Image;
 
-    /// An image that is nowhere.
+    /// An image that does not exist.
     fn missing_image(&self) -> Image;
 
     /// Kills an instance's process from outside, as `kill -9` does.
     async fn kill(&self, instance: &dyn Instance);
 
-    /// How many things of this owner the engine has, in whatever state.
+    /// The number of this owner's objects on the engine, in whatever state.
     async fn leftovers(&self, owner: &Owner) -> usize;
 
-    /// Leaves something half-made of this owner on the engine, as a crash in the middle of a start does.
+    /// Leaves an unfinished object of this owner on the engine, as a crash in the middle of a start does.
     async fn leave_half_made(&self, owner: &Owner, image: &Image);
 }
 
@@ -146,7 +146,7 @@ pub(crate) async fn text(response: Response) -> String {
     String::from_utf8(body.to_bytes().to_vec()).expect("text")
 }
 
-/// Calls a path and gives the text of the answer.
+/// Calls a path and returns the text of the answer.
 pub(crate) async fn ask(instance: &dyn Instance, path: &str) -> String {
     let response = instance.call(get(path)).await.expect("an answer");
     assert_eq!(response.status(), 200, "{path}");

@@ -30,7 +30,7 @@ static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
 static FOLDER: LazyLock<OwnedFolder> =
     LazyLock::new(|| OwnedFolder::new("fdn-components-").expect("a folder"));
 
-/// The runtimes that were made, to ask what they hold.
+/// The runtimes that were made, to be asked what they hold.
 #[derive(Default)]
 struct Wasm(Mutex<Vec<Weak<WasmRuntime>>>);
 
@@ -99,7 +99,7 @@ impl Subject for Wasm {
     }
 
     async fn leftovers(&self, owner: &Owner) -> usize {
-        // Nothing outlives the runtime objects: what those hold that are still there.
+        // Nothing outlives the runtime objects: counts what those that still exist hold.
         let made: Vec<_> = {
             let made = self.0.lock().expect("no panic");
             made.iter().filter_map(Weak::upgrade).collect()
@@ -140,7 +140,7 @@ async fn calls_beyond_the_reservation_wait() {
     assert!(futures::poll!(&mut first).is_pending(), "it sleeps");
     assert!(futures::poll!(&mut second).is_pending(), "it waits");
     let answer = first.await.expect("an answer");
-    // The reservation is used until the answer's body is gone.
+    // The reservation is in use until the answer's body is dropped.
     assert!(futures::poll!(&mut second).is_pending(), "it waits still");
     drop(answer);
     second.await.expect("an answer");

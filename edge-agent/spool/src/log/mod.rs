@@ -1,18 +1,18 @@
-//! Segments on a disk: what is written, what is synced, what may be handed over, and what is made of it after a crash.
+//! Segments on a disk: what is written, what is synced, what may be handed over, and what remains after a crash.
 //!
-//! | name | state | content | leaves it by |
+//! | name | state | content | next |
 //! | --- | --- | --- | --- |
-//! | `ID.open` | written | frames, perhaps a torn one at the end after a crash | sync, then rename |
-//! | `ID.seg` | sealed | never changes again | renamed once confirmed, or removed where no log is kept |
-//! | `ID.log` | kept | what was handed over, to be searched | removed, the oldest first |
-//! | `ID.bad` | set aside | damaged, or refused for good; for a person | by hand |
+//! | `ID.open` | written | frames, perhaps with a torn one at the end after a crash | sync, then rename |
+//! | `ID.seg` | sealed | never changes again | renamed once confirmed, or removed if no log is kept |
+//! | `ID.log` | kept | records that were handed over, for searches | removed, the oldest first |
+//! | `ID.bad` | set aside | damaged, or refused for good; for an operator | removed by hand |
 //!
-//! A segment's id is new for each and is the id of its batch: the same records always travel under the same id. It is handed over only
-//! after it was sealed, and is sealed only after it was synced, so what the receiver has seen can never be less after a crash than
-//! before. After a crash, an open segment is cut after its last whole frame and sealed; nothing is ever added to an old segment.
+//! Each segment has a new id, which is also the id of its batch: the same records always travel under the same id. A segment is handed over only
+//! after it was sealed, and sealed only after it was synced, so after a crash it never has fewer records than the receiver has seen. After a
+//! crash, an open segment is truncated after its last valid frame and sealed; nothing is ever appended to an old segment.
 //!
-//! **Invariants.** A record is in one segment. A segment that was handed over keeps its id and records until it is confirmed.
-//! What was synced when the power failed is there afterwards, if the disk keeps its word.
+//! **Invariants.** A record is in one segment. A segment that was handed over keeps its id and records until it is confirmed. What was synced
+//! before a power loss is there afterwards, if the disk syncs as it says.
 
 mod recover;
 mod sync;
@@ -37,30 +37,30 @@ pub use sync::SyncJob;
 struct Open<F> {
     id: BatchId,
     file: Arc<F>,
-    /// Where its last whole frame ends.
+    /// The offset at which its last complete frame ends.
     size: u64,
-    /// Whether something may lie after that.
+    /// Whether part of a frame may follow that.
     ragged: bool,
 }
 
-/// The segments of a folder.
+/// The segments in a folder.
 #[derive(Debug)]
 pub struct Log<D: Disk> {
     disk: Arc<D>,
-    /// A segment is closed when it would grow over this.
+    /// The largest size of a segment, in bytes: it is closed before it would grow over this.
     segment: u64,
     active: Option<Open<D::File>>,
-    /// No longer written, to be synced and sealed.
+    /// Segments that are no longer written, to be synced and sealed.
     closing: Vec<Open<D::File>>,
-    /// Segments and bytes of them that a sync has taken along and not given back: on the disk all the while.
+    /// The ids and total bytes of the segments in a running sync: these are still on disk.
     syncing: (Vec<BatchId>, u64),
-    /// Sealed, with their sizes; the oldest first, because ids grow with time.
+    /// Sealed segments with their sizes, the oldest first, because ids grow with time.
     sealed: BTreeMap<BatchId, u64>,
-    /// Handed over and kept to be searched, with their sizes.
+    /// Segments that were handed over and are kept for searches, with their sizes.
     kept: BTreeMap<BatchId, u64>,
-    /// Bytes of files that were set aside.
+    /// The total size of the files that were set aside, in bytes.
     aside: u64,
-    /// Whether a name was made that the folder may not have on disk yet.
+    /// Whether a name was created that may not have reached the disk yet.
     new_name: bool,
 }
 
@@ -80,7 +80,7 @@ fn aside_name(id: BatchId) -> String {
     format!("{}.bad", id.uuid().simple())
 }
 
-/// When a segment was begun, in milliseconds since 1970, as its id tells.
+/// When a segment was begun, in milliseconds since 1970, according to its id.
 #[must_use]
 pub fn begun(id: BatchId) -> u64 {
     let time = id.uuid().get_timestamp().map(|time| time.to_unix());
@@ -90,7 +90,7 @@ pub fn begun(id: BatchId) -> u64 {
 }
 
 impl<D: Disk> Log<D> {
-    /// Bytes on the disk that are not handed over, or were set aside.
+    /// The bytes on disk that are not handed over yet, or were set aside.
     #[must_use]
     pub fn used(&self) -> u64 {
         let open = self.active.iter().chain(&self.closing);
@@ -98,7 +98,7 @@ impl<D: Disk> Log<D> {
         open + self.syncing.1 + self.sealed.values().sum::<u64>() + self.aside
     }
 
-    /// Whether nothing waits to be handed over.
+    /// Whether no segment waits to be handed over.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let (syncing, _) = &self.syncing;
@@ -120,16 +120,16 @@ impl<D: Disk> Log<D> {
         self.sealed.first_key_value().map(|(id, _)| *id)
     }
 
-    /// How many segments can be handed over.
+    /// The number of segments that can be handed over.
     #[must_use]
     pub fn sealed(&self) -> usize {
         self.sealed.len()
     }
 
-    /// Writes a frame; `fresh` gives the id of a new segment if one is begun. Not synced when this returns.
+    /// Writes a frame; `fresh` provides the id if a new segment is begun. The frame is not synced yet.
     ///
     /// # Errors
-    /// The disk's. The record is in no segment then, and the next one begins a new segment.
+    /// When the disk fails. The record is in no segment then, and the next one begins a new segment.
     pub fn append(&mut self, frame: &[u8], fresh: impl FnOnce() -> Uuid) -> io::Result<()> {
         let full = |open: &Open<D::File>| open.size + frame.len() as u64 > self.segment;
         if self.active.as_ref().is_some_and(full) {
@@ -146,7 +146,7 @@ impl<D: Disk> Log<D> {
                 Ok(())
             }
             Err(error) => {
-                // Part of the frame may be there: it must not become the beginning of the next.
+                // Part of the frame may have been written: the next frame must not follow it.
                 open.ragged = true;
                 self.closing.push(open);
                 Err(error)
@@ -159,7 +159,7 @@ impl<D: Disk> Log<D> {
         let file = self.disk.create(&name)?;
         self.new_name = true;
         if let Err(error) = file.append(&HEADER) {
-            // Nothing is lost with it; if it stays, recovery removes it.
+            // The file contains no record; if it cannot be removed, recovery does that.
             drop(self.disk.remove(&name));
             return Err(error);
         }
@@ -171,15 +171,15 @@ impl<D: Disk> Log<D> {
         })
     }
 
-    /// Writes no more into the present segment: it is sealed with the next sync.
+    /// Closes the present segment: the next sync seals it.
     pub fn close(&mut self) {
         self.closing.extend(self.active.take());
     }
 
-    /// The bytes of the records of a sealed segment, and whether all of it could be read.
+    /// The payloads of a sealed segment, and whether the whole segment was valid.
     ///
     /// # Errors
-    /// The disk's.
+    /// When the disk fails.
     pub fn read(disk: &D, id: BatchId) -> io::Result<(Vec<Vec<u8>>, bool)> {
         let bytes = disk.read(&sealed_name(id))?;
         let scan = frame::scan(&bytes);
@@ -187,11 +187,11 @@ impl<D: Disk> Log<D> {
         Ok((payloads, scan.end == bytes.len()))
     }
 
-    /// The segment has been confirmed; `keep` it to be searched. The name outlives the power only after a sync of the folder: before that, no other
-    /// segment may be handed over, or several could come again.
+    /// Handles that a segment was confirmed; `keep`: keeps it for searches. The change survives a power loss only after a sync of the folder: no
+    /// other segment may be handed over before that, or several could be sent again.
     ///
     /// # Errors
-    /// The disk's; nothing has changed then.
+    /// When the disk fails; nothing has changed then.
     pub fn confirmed(&mut self, id: BatchId, keep: bool) -> io::Result<()> {
         let Some(&size) = self.sealed.get(&id) else {
             return Ok(());
@@ -206,21 +206,21 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Bytes of segments that were handed over and are kept.
+    /// The total size of segments that were handed over and are kept, in bytes.
     #[must_use]
     pub fn kept(&self) -> u64 {
         self.kept.values().sum()
     }
 
-    /// Removes the oldest of what is kept while it is larger than `limit`, and what was written before `before` (milliseconds since 1970). A segment
-    /// is written for `span` milliseconds at most.
+    /// Removes the oldest kept segments while their total size is above `limit`, and those last written before `before` (in ms since 1970). A
+    /// segment is written for at most `span` milliseconds.
     ///
     /// # Errors
-    /// The disk's; what could not be removed is found by the next start.
+    /// When the disk fails; the next start finds what could not be removed.
     pub fn forget(&mut self, limit: u64, before: u64, span: u64) -> io::Result<()> {
         let mut size = self.kept();
         while let Some((&id, &bytes)) = self.kept.first_key_value() {
-            // Nothing was written to it after the next one had been begun.
+            // A segment is not written any more once the next one has been begun.
             let own = begun(id).saturating_add(span);
             let last = self.after(id).map_or(own, |next| begun(next).min(own));
             if size <= limit && last >= before {
@@ -233,7 +233,7 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// The segment that was begun next after this one.
+    /// The segment that was begun right after this one.
     fn after(&self, id: BatchId) -> Option<BatchId> {
         let later = (std::ops::Bound::Excluded(id), std::ops::Bound::Unbounded);
         let kept = self.kept.range(later).next().map(|(id, _)| *id);
@@ -242,7 +242,7 @@ impl<D: Disk> Log<D> {
         kept.into_iter().chain(sealed).chain(open).min()
     }
 
-    /// Segments that are not sealed yet.
+    /// The segments that are not sealed yet.
     fn unsealed(&self) -> impl Iterator<Item = BatchId> {
         let open = self.closing.iter().chain(&self.active);
         let syncing = self.syncing.0.iter().copied();
@@ -258,12 +258,12 @@ impl<D: Disk> Log<D> {
         all
     }
 
-    /// The bytes of a segment in whatever state it is; nothing if it is gone.
+    /// The bytes of a segment in whatever state; `None` if it is gone.
     ///
     /// # Errors
-    /// The disk's.
+    /// When the disk fails.
     pub fn look(disk: &D, id: BatchId) -> io::Result<Option<Vec<u8>>> {
-        // In the order in which it changes its name meanwhile.
+        // In the order of its names, since it may be renamed meanwhile.
         for name in [open_name(id), sealed_name(id), kept_name(id)] {
             match disk.read(&name) {
                 Ok(bytes) => return Ok(Some(bytes)),
@@ -274,10 +274,11 @@ impl<D: Disk> Log<D> {
         Ok(None)
     }
 
-    /// The segment is not handed over any more; it is kept for a person. As with [`Self::confirmed`], a sync of the folder has to follow.
+    /// Sets a segment aside: it is kept for an operator and not handed over any more. Like [`Self::confirmed`], this must be followed by a sync
+    /// of the folder.
     ///
     /// # Errors
-    /// The disk's; nothing has changed then.
+    /// When the disk fails; nothing has changed then.
     pub fn set_aside(&mut self, id: BatchId) -> io::Result<()> {
         if let Some(&size) = self.sealed.get(&id) {
             self.disk.rename(&sealed_name(id), &aside_name(id))?;

@@ -1,4 +1,4 @@
-//! What a start finds.
+//! Recovery at startup.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,23 +11,23 @@ use super::{Log, open_name, sealed_name};
 use crate::disk::{Disk, DiskFile};
 use crate::frame::{self, HEADER};
 
-/// What was made of what a crash left.
+/// What was recovered after a crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Segments that were being written.
+    /// The number of segments that were being written.
     pub segments: usize,
-    /// Whole records in them.
+    /// The number of complete records in them.
     pub records: usize,
-    /// Bytes after their last whole records, which were cut off: records that nobody was told of.
+    /// The number of bytes that were cut off after the last complete records: records whose calls were not answered.
     pub torn: u64,
 }
 
 impl<D: Disk> Log<D> {
-    /// Opens the segments of a disk: what was being written is cut after its last whole record and sealed. Repeatable: a crash in the
-    /// middle of it changes nothing of the outcome.
+    /// Opens the segments of a disk: those that were being written are truncated after their last complete record and sealed. Idempotent: a crash
+    /// in the middle does not change the result.
     ///
     /// # Errors
-    /// The disk's.
+    /// When the disk fails.
     pub fn open(disk: Arc<D>, segment: u64) -> io::Result<(Self, Recovered)> {
         let mut log = Self {
             disk,
@@ -74,7 +74,7 @@ impl<D: Disk> Log<D> {
         if end < size {
             self.disk.truncate(&name, end)?;
         }
-        // It was in the memory of the operating system perhaps, and is about to be handed over.
+        // It may have been only in the operating system's memory, and can be handed over next.
         self.disk.open(&name)?.sync()?;
         self.disk.rename(&name, &sealed_name(id))?;
         self.sealed.insert(id, end);

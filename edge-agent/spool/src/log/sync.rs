@@ -1,4 +1,4 @@
-//! Syncing, in three steps, so that records can be written while the disk works: take the job, run it, tell how it went.
+//! Syncing in three steps, so that records can be written during it: begin the job, run it, report its result.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub struct SyncJob<D: Disk> {
 }
 
 impl<D: Disk> Log<D> {
-    /// Everything that was written until now. One job at a time.
+    /// Begins a job that syncs everything written so far. Only one job at a time.
     pub fn begin_sync(&mut self) -> SyncJob<D> {
         let closing = std::mem::take(&mut self.closing);
         let ids = closing.iter().map(|open| open.id).collect();
@@ -29,13 +29,13 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Whether a sync has something to do beside the segment that is being written.
+    /// Whether there are closed segments to sync, besides the one that is being written.
     #[must_use]
     pub const fn has_closing(&self) -> bool {
         !self.closing.is_empty()
     }
 
-    /// Takes note of a job that was run.
+    /// Takes the result of a job.
     pub fn end_sync(&mut self, job: SyncJob<D>, went_well: bool) {
         self.syncing = (Vec::new(), 0);
         if went_well {
@@ -46,16 +46,16 @@ impl<D: Disk> Log<D> {
         }
         self.new_name |= job.folder;
         self.closing.splice(0..0, job.closing);
-        // A disk may forget what it failed to sync and say that all is well the next time: what comes now goes elsewhere.
+        // After a failed sync, a disk may forget the data and report success the next time: further records go to another segment.
         self.close();
     }
 }
 
 impl<D: Disk> SyncJob<D> {
-    /// Syncs, and seals what is no longer written.
+    /// Syncs, and seals segments that are no longer written.
     ///
     /// # Errors
-    /// The disk's.
+    /// When the disk fails.
     pub fn run(&mut self) -> io::Result<()> {
         for open in &mut self.closing {
             let (name, sealed) = (open_name(open.id), sealed_name(open.id));
@@ -65,7 +65,7 @@ impl<D: Disk> SyncJob<D> {
             }
             open.file.sync()?;
             match self.disk.rename(&name, &sealed) {
-                // Renamed by a job that failed later.
+                // Renamed already by an earlier job that then failed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 other => other?,
             }

@@ -5,23 +5,23 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What of a file is on the platter, and what only the operating system has.
+/// A file: the content that the operating system has, and the part of it that is on the platter.
 #[derive(Clone, Debug, Default)]
 struct Inode {
     content: Vec<u8>,
     durable: Vec<u8>,
-    /// A sync failed: nothing after this gets to the platter any more, whatever later syncs say.
+    /// Set when a sync failed: nothing after this offset reaches the platter any more, whatever later syncs report.
     lost_from: Option<usize>,
 }
 
 #[derive(Debug, Default)]
 struct Platter {
     inodes: Vec<Inode>,
-    /// Name to inode, as the operating system sees it.
+    /// The inode of each name, as the operating system sees it.
     names: BTreeMap<String, usize>,
-    /// The same after each change since the last sync of the folder; the first is on the platter.
+    /// The names after each change since the last sync of the folder; the first entry is on the platter.
     history: Vec<BTreeMap<String, usize>>,
-    /// The next writes and syncs that fail: for a write, after how many bytes.
+    /// Whether the next write or sync fails; for a write, after how many bytes.
     write_fails: Option<usize>,
     sync_fails: bool,
 }
@@ -62,8 +62,8 @@ impl FaultyDisk {
         });
     }
 
-    /// The power fails. `luck` decides what of the unsynced made it: how many changes of names, and of each file how much of its tail,
-    /// and which of its sectors are zeros or rubbish.
+    /// Simulates a power loss. `luck` decides which unsynced changes survived: how many changes of names, how much of each file's tail, and which
+    /// of its sectors are zeros or garbage.
     fn lose_power(&self, luck: &[u8]) {
         let mut luck = luck.iter().copied().cycle();
         let mut roll = move |n: usize| usize::from(luck.next().unwrap_or(0)) * n / 256;
@@ -188,20 +188,20 @@ impl Disk for FaultyDisk {
     }
 }
 
-/// What happens to a spool.
+/// An event in the life of a spool.
 #[derive(Clone, Debug)]
 enum Step {
     Write,
-    /// The disk writes so much of the next record, and fails.
+    /// The disk writes this many bytes of the next record, and fails.
     TornWrite(usize),
     Sync,
     FailedSync,
     Close,
-    /// The oldest segment is handed over, and the confirmation arrives or not.
+    /// The oldest segment is handed over; the confirmation arrives or does not.
     Ship {
         confirmed: bool,
     },
-    /// The process is killed: what the operating system has stays.
+    /// The process is killed: what the operating system has remains.
     Kill,
     /// The power fails.
     PowerLoss(Vec<u8>),
@@ -226,14 +226,14 @@ struct World {
     log: Log<FaultyDisk>,
     next: u32,
     ids: u128,
-    /// Written and not synced yet.
+    /// Records that were written and not synced yet.
     written: BTreeSet<u32>,
-    /// A sync that covered them went well.
+    /// Records that were covered by a successful sync.
     synced: BTreeSet<u32>,
     /// What the receiver stored, by batch.
     stored: BTreeMap<BatchId, BTreeSet<u32>>,
     stored_by: BTreeMap<u32, BatchId>,
-    /// What the receiver got last.
+    /// The batch that the receiver got last.
     last: Option<BatchId>,
     power_failed: bool,
     sync_failed: bool,
@@ -278,7 +278,7 @@ impl World {
             Step::Close => self.log.close(),
             Step::Ship { confirmed } => drop(self.ship(confirmed)),
             Step::Kill => {
-                // Everything that was written outlives the process.
+                // Everything that was written survives the process.
                 self.reopen();
                 let written = std::mem::take(&mut self.written);
                 self.synced.extend(written);
@@ -327,7 +327,7 @@ impl World {
             return false;
         };
         let (payloads, whole) = Log::read(&self.disk, id).expect("it can be read");
-        // Only a disk that lied about a sync can damage what was sealed.
+        // A sealed segment can be damaged only if the disk lied about a sync.
         assert!(whole || self.sync_failed, "a sealed segment is whole");
         let number = |payload: &Vec<u8>| {
             let text = std::str::from_utf8(payload).expect("text");

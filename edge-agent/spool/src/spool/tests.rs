@@ -35,7 +35,7 @@ fn open(folder: &TempDir, settings: SpoolSettings) -> Spool {
     Spool::open(&folder.path().join("usage"), settings, metrics).expect("it opens")
 }
 
-/// A call that arrived now, numbered by what it sent.
+/// A call that arrived now, identified by the number of bytes that it sent.
 fn record(n: u64) -> CallRecord {
     let used = UsageRecord {
         invocation: InvocationId::from_uuid(Uuid::from_u128(u128::from(n))),
@@ -66,7 +66,7 @@ fn now() -> Timestamp {
     Timestamp(since.expect("after 1970").as_millis() as u64)
 }
 
-/// Calls and bytes of a batch of sums.
+/// The numbers of calls and bytes in a batch of sums.
 fn told(batch: &Batch) -> (i64, i64) {
     let Batch::Sums(batch) = batch else {
         panic!("{batch:?}")
@@ -77,7 +77,7 @@ fn told(batch: &Batch) -> (i64, i64) {
     })
 }
 
-/// Answers as it is told, then well; says what it got.
+/// Answers with the given failures, then with success; forwards what it receives.
 struct Scripted {
     answers: Mutex<VecDeque<DeliverError>>,
     got: mpsc::UnboundedSender<Batch>,
@@ -136,7 +136,7 @@ async fn calls_at_the_same_time_share_syncs() {
         &folder,
         SpoolSettings {
             answer_after: AnswerAfter::Synced,
-            // So long that even a busy machine has most records in time for the first sync.
+            // So long that even on a busy machine most records are written before the first sync.
             batch_window: DurationMs::from_millis(500),
             ..settings()
         },
@@ -172,7 +172,7 @@ async fn a_call_takes_its_room_before_it_runs() {
     };
     assert!(matches!(refused, SpoolError::Full { .. }), "{refused}");
     assert_eq!(spool.metrics().refused.get(), 1);
-    // Two records for each of them: all fit.
+    // Two records for each reservation: all fit.
     for (place, n) in places.iter().zip(0..) {
         for _ in 0..2 {
             place
@@ -233,7 +233,7 @@ async fn what_is_refused_for_good_or_damaged_is_set_aside_and_holds_up_nothing()
             .await
             .expect("safe");
     };
-    // Nobody takes segments yet: the test damages the second one in peace.
+    // Nothing is handed over yet: the test can damage the second segment undisturbed.
     for n in 1..=3 {
         write(n).await;
         until("a segment", || files(&folder, "seg").len() as u64 == n).await;
@@ -265,7 +265,7 @@ fn why_the_next_call_would_be_refused_is_told_and_takes_no_room() {
     assert!(matches!(why, SpoolError::Full { .. }), "{why}");
     assert!(spool.reserve().is_err(), "as it says");
     drop(places.pop());
-    // Looking took no room: the place that was given back is there.
+    // Looking reserved nothing: the released place is still available.
     assert!(spool.refuses().is_none() && spool.refuses().is_none());
     places.push(spool.reserve().expect("there is room"));
     assert!(spool.refuses().is_some());
@@ -289,7 +289,7 @@ fn a_closed_spool_takes_nothing() {
     assert_eq!(files(&folder, "seg").len(), 1);
 }
 
-/// What is found, by the bytes that were sent, and whether there is more.
+/// The calls found, by the number of bytes sent, and whether there are more.
 fn found(spool: &Spool, query: CallQuery) -> (Vec<u64>, bool) {
     let app = "thumbs".parse().expect("app");
     let found = spool
@@ -324,7 +324,7 @@ async fn calls_are_found_wherever_their_segment_is() {
     let mut other = record(2);
     other.used.app = "thumb".parse().expect("app");
     write(&other);
-    // A call that is noted while it runs is shown once, as it ended.
+    // A call that is recorded while it runs is listed once, as it ended.
     let mut running = record(3);
     running.used.outcome = UsageOutcome::Running;
     let mut ended = record(30);
@@ -408,7 +408,7 @@ async fn what_is_kept_is_bounded_by_size_and_by_age() {
     };
     let spool = open(&folder, old);
     spool.forget();
-    // The newest may have been written until now.
+    // The newest segment counts as written until now.
     assert!(files(&folder, "log").len() <= 1);
     let without = SpoolSettings {
         log_size: ByteSize::from_bytes(0),

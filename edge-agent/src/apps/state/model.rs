@@ -1,4 +1,4 @@
-//! What goes in and out of the state machine, and what is kept on disk.
+//! Events and actions of the state machine, and the form of the state on disk.
 
 use std::collections::BTreeMap;
 
@@ -12,41 +12,41 @@ use serde::{Deserialize, Serialize};
 pub struct Version {
     /// The revision.
     pub revision: Revision,
-    /// What is to be run.
+    /// What to run.
     pub spec: AppSpec,
 }
 
-/// What is kept on disk.
+/// The state kept on disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Saved {
     /// The revision of the last snapshot.
     pub floor: Revision,
     /// The apps.
     pub apps: BTreeMap<AppName, SavedApp>,
-    /// Apps that are gone, with the revision that said so, where that is newer than the last snapshot.
+    /// Deleted apps with the revision of the deletion, where that is newer than the last snapshot.
     pub gone: BTreeMap<AppName, Revision>,
 }
 
 /// One app on disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SavedApp {
-    /// What it should be.
+    /// The desired version.
     pub wanted: Version,
-    /// What was served last, if that was something else.
+    /// The version served last, if it was another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub served: Option<Version>,
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A message about one app.
     Desired(AppDesired),
-    /// The state of all apps.
+    /// A snapshot of all apps.
     Snapshot(AppsSnapshot),
-    /// The node was removed from the network: nothing of it is this node's any more.
+    /// The node was removed from the network: it must keep nothing.
     Removed,
-    /// A preparation has its artifacts and compiles now.
+    /// A preparation has fetched its artifact and now compiles.
     Begun(AppName, Revision),
     /// A preparation has succeeded.
     Prepared(AppName, Revision),
@@ -54,45 +54,45 @@ pub enum Event {
     Failed {
         /// The app.
         app: AppName,
-        /// What was prepared.
+        /// The revision that was prepared.
         revision: Revision,
-        /// Why.
+        /// Why it failed.
         reason: String,
-        /// When it is tried again, given how often it failed before: decided by the shell, which has clock and randomness.
+        /// When to try again; decided by the shell, which has the clock and the randomness, from the number of failures.
         retry_at: Timestamp,
     },
-    /// What was just prepared is ready in another form than was chosen, because nothing runs that one now; it is prepared once more then.
+    /// The revision is ready, but not in the chosen form, which nothing runs now; it is prepared again at this time.
     StandsIn(AppName, Revision, Timestamp),
-    /// What is served turned out to be broken and has to be made anew.
+    /// The served revision is broken and must be prepared again.
     Broken(AppName, Revision),
-    /// Time has passed.
+    /// The time is now this.
     Due(Timestamp),
 }
 
-/// Something to be done.
+/// An action for the shell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Fetch, compile and load this version.
     Prepare(AppName, Box<Version>),
-    /// Send calls to this version from now on.
+    /// Route calls to this version from now on.
     Serve(AppName, Revision),
-    /// Send no calls to the app any more, but hold them: it is being made anew.
+    /// Route no calls to the app; hold them, because it is being prepared again.
     Withdraw(AppName),
-    /// The app is gone.
+    /// The app is gone: drop everything of it.
     Forget(AppName),
     /// Write the state to disk.
     Save,
 }
 
-/// How an app is, for status and routes.
+/// The state of an app, for status reports and routes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
     /// The app.
     pub app: AppName,
-    /// What is wanted.
+    /// The desired revision.
     pub revision: Revision,
-    /// The host name it is called under: of what is served, else of what is wanted.
+    /// The host name: of the version that is served, or else of the desired one.
     pub host: HostName,
-    /// How far it is.
+    /// The app's phase.
     pub phase: AppPhase,
 }

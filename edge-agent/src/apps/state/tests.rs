@@ -1,4 +1,4 @@
-//! The table of transitions, the rules about revisions, and properties over random histories.
+//! Tests the table of transitions, the rules about revisions, and properties over random histories.
 
 use fdn_core::message::{AppSpec, FunctionSpec};
 use fdn_core::workflow::Workflow;
@@ -211,11 +211,11 @@ fn what_stands_in_is_served_and_prepared_again_when_due() {
     assert_eq!(due(&mut state, 100), [(name(1), Revision(5))]);
     assert_eq!(phase(&state, 1), Some(AppPhase::Ready), "it answers");
     assert!(due(&mut state, 200).is_empty(), "once");
-    // Now it is what was chosen.
+    // This time it is the chosen form.
     let actions = state.apply(prepared());
     assert_eq!(actions, [Action::Serve(name(1), Revision(5)), Action::Save]);
     assert_eq!(state.next_due(), None);
-    // What comes later counts alone.
+    // Only the newest schedule counts.
     drop(state.apply(stands_in(5, 300)));
     drop(state.apply(Event::Desired(desired(1, 6))));
     assert_eq!(state.next_due(), None);
@@ -254,7 +254,7 @@ fn whose_an_app_is_that_an_older_controller_told_is_learnt_from_a_newer_one() {
     };
     assert!(state.apply(told(4, 1).0).is_empty(), "of another revision");
     let (event, tenant) = told(5, 1);
-    // It is kept, and goes on being served as it is.
+    // The tenant is saved, and the app is served as before.
     assert_eq!(state.apply(event), [Action::Save]);
     assert_eq!(phase(&state, 1), Some(AppPhase::Ready));
     let saved = state.save().apps[&name(1)].wanted.spec.tenant;
@@ -400,7 +400,7 @@ fn the_memory_of_deleted_apps_is_bounded() {
     );
 }
 
-/// What the controller did, as a list of writes; each write has its index + 1 as revision.
+/// The controller's state after the first `upto` of its writes; each write has its index + 1 as revision.
 fn truth(writes: &[(u8, bool)], upto: usize) -> BTreeMap<AppName, AppDesired> {
     let mut apps = BTreeMap::new();
     for (i, (n, exists)) in writes.iter().enumerate().take(upto) {
@@ -415,7 +415,7 @@ fn truth(writes: &[(u8, bool)], upto: usize) -> BTreeMap<AppName, AppDesired> {
 }
 
 proptest! {
-    /// Messages lost, doubled and reordered, snapshots of any age in between: after the newest snapshot the state is the truth.
+    /// Messages are lost, duplicated and reordered, with snapshots of any age in between: after the newest snapshot the state equals the truth.
     #[test]
     fn any_history_converges(
         writes in prop::collection::vec((0_u8..4, prop::bool::weighted(0.7)), 1..20),

@@ -202,7 +202,7 @@ async fn under_threads_every_call_is_let_in_once_and_nothing_is_left() {
             entered.map(drop)
         }));
         if at % 7 == 0 {
-            // Its client goes away, wherever it is.
+            // Its client disconnects, wherever the call is.
             calls.pop().expect("just pushed").abort();
         }
     }
@@ -248,7 +248,7 @@ async fn an_app_that_holds_its_share_leaves_the_rest_to_others() {
     let ninth = node.enter(&function_queue).now_or_never().expect("at once");
     assert_eq!(ninth.map(drop), Err(Refused::AppFull));
     assert_eq!(node.waiting(), 0, "nobody else waits behind them");
-    // Another app comes and goes as if it were alone.
+    // Calls of another app are admitted as if the app were alone.
     let other = node.metrics.app(&"other".parse().expect("app"));
     for _ in 0..20 {
         let entered = node.admission.enter(&function_queue, &other, || of(1.0));
@@ -290,7 +290,7 @@ async fn stages_of_a_workflow_have_one_share_together() {
     assert!(held.0.is_ok() && held.1.is_ok());
     let mut waiting = Box::pin(enter(&first));
     assert!(waiting.as_mut().now_or_never().is_none(), "both are taken");
-    // The other stage's call finds the app's one place to wait taken, too.
+    // The app's only waiting place is taken for the other stage's call, too.
     assert_eq!(enter(&second).await.map(drop), Err(Refused::AppFull));
     drop(held.0);
     assert!(waiting.await.is_ok());

@@ -1,4 +1,4 @@
-//! The pool's clock: it is woken when its time has come, and shown in the metrics.
+//! The pool's clock: calls the pool when its next tick is due, and updates the metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use fdn_service::CancellationToken;
 use super::{Inner, State};
 use crate::invocations::pool::Counts;
 
-/// The least time between two looks.
+/// The minimum time between two ticks.
 const GAP: Duration = Duration::from_millis(1);
 
 impl Inner {
-    /// Wakes the pool when its time has come, and while calls wait, when memory becomes free.
+    /// Ticks the pool when it is due and, while calls wait, whenever memory becomes free.
     pub(super) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut waits = false;
         loop {
-            // Listening before the look, so that a release in between is not missed.
+            // Listening before the check, so that a release in between is not missed.
             let watch = waits.then(|| self.ledger.watch());
             let freed = self.ledger.freed();
             tokio::pin!(freed);
@@ -46,7 +46,7 @@ impl Inner {
                 () = self.wake.notified() => {}
                 () = freed, if watch.is_some() => {}
             }
-            // Bounds how often a busy node looks.
+            // Limits how often a busy node ticks.
             tokio::time::sleep(GAP).await;
         }
     }

@@ -1,4 +1,4 @@
-//! A function version as its deployment holds it.
+//! The handle of a function version, held by its deployment.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,15 +13,15 @@ use super::watch::{Degradation, DegradationCell};
 use crate::invocations::placer::Registration;
 use crate::invocations::pool::Counts;
 
-/// What is kept of a function.
+/// The data kept for a registered function.
 pub(super) struct RegisteredFunction {
     pub(super) spec: StartSpec,
     pub(super) degradation: DegradationCell,
-    /// Instances that were started.
+    /// The number of instances started so far.
     pub(super) starts: AtomicU64,
 }
 
-/// A function version whose calls are served by instances; its instances are stopped when this is dropped.
+/// A function version whose calls are served by instances; dropping it stops the instances.
 pub struct InstanceQueue {
     pub(super) inner: Weak<Inner>,
     pub(super) index: FunctionIndex,
@@ -30,13 +30,13 @@ pub struct InstanceQueue {
 }
 
 impl InstanceQueue {
-    /// What is wrong with its instances, if something is.
+    /// What is wrong with its instances; `None` if nothing is.
     #[must_use]
     pub fn degradation(&self) -> Option<Degradation> {
         self.function.degradation.get()
     }
 
-    /// How many instances and calls there are.
+    /// The numbers of its instances and calls.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let inner = self.inner.upgrade();
@@ -45,7 +45,8 @@ impl InstanceQueue {
         })
     }
 
-    /// A call will come in so long, and is waited for that much longer: an instance is started for it if none is free and it is time.
+    /// Announces a call that will arrive in `within` and is waited for `patience` longer: an instance is started if none is free and it is time
+    /// to start one.
     #[must_use]
     pub fn announce(&self, within: Millis, patience: Millis) -> Answer {
         let Some(inner) = self.inner.upgrade() else {
@@ -61,13 +62,13 @@ impl InstanceQueue {
         inner.with(|state, now| state.pool.announce(now, self.index, when))
     }
 
-    /// Instances that were started for it.
+    /// The number of instances started for it.
     #[must_use]
     pub fn starts(&self) -> u64 {
         self.function.starts.load(Ordering::Relaxed)
     }
 
-    /// What one instance holds of a node.
+    /// The specification of its instances.
     #[must_use]
     pub fn spec(&self) -> &StartSpec {
         &self.function.spec

@@ -1,7 +1,7 @@
 //! A call's place in an instance.
 //!
-//! It is held until the instance has let go of the call, whatever the client does. An instance that works on for longer than the call
-//! may, and a grace, is replaced.
+//! The place is held until the instance is done with the call, whatever the client does. An instance that still works on a call after the call's
+//! deadline and a grace period is replaced.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use super::watch::STOPPED;
 use super::{Inner, take};
 use crate::peers::Way;
 
-/// How long the end of an instance may take to be noticed after it has cut a call.
+/// How long it may take to notice the end of an instance that cut a call short.
 const NOTICE: Duration = Duration::from_millis(20);
 
-/// How an instance was lost that works on a call for longer than it may.
+/// The loss reason of an instance that worked on a call past its deadline and grace period.
 const OVERRUN: &str = "overrun";
 
-/// A place in an instance that a call holds until this is dropped, or the instance has let go of it.
+/// A place in an instance, held until this is dropped or, if later, until the instance is done with the call.
 pub struct InFlight {
     inner: Arc<Inner>,
     container: ContainerId,
@@ -31,9 +31,9 @@ pub struct InFlight {
     taken: Instant,
     executed: Option<Duration>,
     way: Option<Arc<Way>>,
-    /// When the call must be over.
+    /// The call's deadline.
     pub(super) until: Instant,
-    /// Tells when the instance has let go of what it was handed.
+    /// Tells when the instance is done with the request it was given.
     over: Option<CallOver>,
 }
 
@@ -65,28 +65,28 @@ impl InFlight {
         }
     }
 
-    /// The instance.
+    /// The id of the instance.
     #[must_use]
     pub fn instance(&self) -> InstanceId {
         self.instance.id()
     }
 
-    /// How the instance came to be where it is, if it was placed by the cluster and this call is its first.
+    /// How the cluster placed the instance, if it did and this call is the instance's first.
     #[must_use]
     pub fn way(&self) -> Option<Arc<Way>> {
         self.way.clone()
     }
 
-    /// When the call got it.
+    /// When the call got the place.
     #[must_use]
     pub const fn taken(&self) -> Instant {
         self.taken
     }
 
-    /// Hands the request over.
+    /// Sends the request to the instance.
     ///
     /// # Errors
-    /// As [`Instance::call`]. An instance that does not take requests, or is gone, is not used again.
+    /// As [`Instance::call`]. An instance that does not accept requests, or is gone, is not used again.
     pub async fn call(&mut self, mut request: Request) -> Result<Response, CallFailure> {
         let (hold, over) = CallGuard::new();
         request.extensions_mut().insert(hold);
@@ -101,12 +101,12 @@ impl InFlight {
         result
     }
 
-    /// Looks whether an instance under which a call failed is still there; if not, it is not used again.
+    /// Checks whether an instance in which a call failed still exists; if not, it is not used again.
     pub async fn failed(&self, failure: &CallFailure) {
         let is_gone = match failure {
-            // It has to take requests now, whatever its state says.
+            // An instance must accept requests at this point, whatever its state says.
             CallFailure::NotSent { .. } => true,
-            // It may have cut this one call on purpose, and others may run in it.
+            // It may have cut just this call on purpose, and others may be running in it.
             _ => {
                 let mut state = self.instance.state();
                 let ended = state.wait_for(|state| state.exit().is_some());
@@ -122,7 +122,7 @@ impl InFlight {
         }
     }
 
-    /// The call has ended well: its time is what such calls are expected to take.
+    /// Records that the call ended well: its time counts towards the expected execution time.
     pub fn finished(&mut self) {
         self.executed = Some(self.taken.elapsed());
         self.over = None;
@@ -130,13 +130,13 @@ impl InFlight {
 }
 
 impl InFlight {
-    /// Whether the instance may still work on what it was handed.
+    /// Whether the instance may still be working on the request.
     #[must_use]
     pub fn is_worked_on(&self) -> bool {
         self.over.as_ref().is_some_and(|over| !over.is_over())
     }
 
-    /// Leaves the instance alone with what it still works on, for as long as the call's time and a grace last; nothing if it is over.
+    /// Leaves the call to the instance until its deadline and a grace period are over; `None` if the instance is done with it.
     pub fn leave(&mut self) -> Option<Left> {
         let over = self.over.take().filter(|over| !over.is_over())?;
         let (inner, container) = (Arc::clone(&self.inner), self.container);
@@ -151,15 +151,15 @@ impl InFlight {
     }
 }
 
-/// A call that nobody waits for and that an instance still works on.
+/// A call that nobody waits for and on which an instance still works.
 pub struct Left {
-    /// It has let go of it, or is replaced.
+    /// Completes when the instance is done with the call, or has been replaced.
     end: BoxFuture<'static, ()>,
     tasks: Handle,
 }
 
 impl Left {
-    /// Drops this once the instance has let go of the call.
+    /// Drops `held` once the instance is done with the call.
     pub fn keep(self, held: impl Send + 'static) {
         let end = self.end;
         self.tasks.spawn(async move {
@@ -169,7 +169,7 @@ impl Left {
     }
 }
 
-/// A place that is given back when this is dropped.
+/// A place that is released when this is dropped.
 struct Taken {
     inner: Arc<Inner>,
     container: ContainerId,
@@ -198,7 +198,7 @@ impl Drop for InFlight {
 }
 
 impl Inner {
-    /// An instance must not be used any more; what still runs in it may end within the grace.
+    /// Stops using an instance; calls that still run in it may end within the grace period.
     pub(super) fn lose(self: &Arc<Self>, container: ContainerId, how: &'static str, reason: &str) {
         let lost = self.with(|state, now| {
             let live = take(state, container)?;
@@ -206,7 +206,7 @@ impl Inner {
             let function =
                 index.and_then(|index| state.functions.get(index.get()).cloned().flatten());
             let failures = index.map_or(0, |index| state.pool.failures(index));
-            // That the engine does not wake it says nothing about the function.
+            // A failed resume says nothing about the function.
             let pause = match how {
                 "resume" => None,
                 _ => self.pause_after(live.since.elapsed(), failures),

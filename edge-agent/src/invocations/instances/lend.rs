@@ -1,5 +1,5 @@
-//! Idle instances that others need more: those that ran for another node and that nobody follows any more, which this node keeps warm as
-//! its own and lends to the next node that wants one; and those that hold slices of devices, which give way.
+//! Idle instances that are given up where they are needed more: those that ran for another node which no longer uses them, which this node keeps
+//! warm and lends to the next node that wants one; and those that hold slices of devices.
 
 use std::sync::{Arc, Weak};
 
@@ -11,12 +11,12 @@ use super::{Inner, Instances, Live, State, here, take};
 use crate::invocations::placer::Placed;
 use crate::invocations::slices::Idlers;
 
-/// A handle that does not keep the instances' shell alive.
+/// A weak handle, which does not keep [`Instances`] alive.
 #[derive(Clone)]
 pub struct WeakInstances(Weak<Inner>);
 
 impl Instances {
-    /// A handle for those whom this one depends on.
+    /// A weak handle, for components that `Instances` itself depends on.
     #[must_use]
     pub fn downgrade(&self) -> WeakInstances {
         WeakInstances(Arc::downgrade(&self.inner))
@@ -24,10 +24,10 @@ impl Instances {
 }
 
 impl WeakInstances {
-    /// Takes in an idle instance of a function that is deployed here.
+    /// Adopts an idle instance of a function that is deployed here.
     ///
     /// # Errors
-    /// With the instance, when there is no such function, no room for it, or the agent stops.
+    /// Returns the instance if there is no such function, no room for it, or the agent is stopping.
     pub fn take_in(&self, placed: Placed) -> Result<(), Placed> {
         let Some(inner) = self.0.upgrade() else {
             return Err(placed);
@@ -49,7 +49,7 @@ impl WeakInstances {
         })
     }
 
-    /// Gives away an idle instance of this that was taken in.
+    /// Gives away an adopted idle instance of this function, if there is one.
     #[must_use]
     pub fn lend(&self, description: &Description) -> Option<Placed> {
         let inner = self.0.upgrade()?;
@@ -62,8 +62,8 @@ impl WeakInstances {
 }
 
 impl WeakInstances {
-    /// Ends idle instances of other functions, anywhere in the cluster, that hold slices of devices, until they have held as much GPU
-    /// memory together as is wanted. Returns how much they have held.
+    /// Evicts idle instances of other functions, anywhere in the cluster, that hold slices of devices, until they add up to the wanted GPU
+    /// memory. Returns how much they held.
     #[must_use]
     pub fn give_up_gpu(&self, wanted: &Description) -> MebiBytes {
         let Some(inner) = self.0.upgrade() else {
@@ -85,7 +85,7 @@ impl WeakInstances {
     }
 }
 
-/// Its idle instances on this node, in the order of the keep-alive policy.
+/// The node's own idle instances, in the order of the keep-alive policy.
 impl Idlers for WeakInstances {
     fn idle(&self, wanted: &Description) -> Vec<InstanceId> {
         let Some(inner) = self.0.upgrade() else {
@@ -93,7 +93,7 @@ impl Idlers for WeakInstances {
         };
         inner.with(|state, _| {
             let here = idle_with_slices(state, wanted).into_iter();
-            // What runs on another node holds nothing here.
+            // An instance on another node holds nothing here.
             let here = here.filter(|(_, live)| live.hold.is_some());
             here.map(|(_, live)| live.instance.id()).collect()
         })
@@ -112,7 +112,7 @@ impl Idlers for WeakInstances {
     }
 }
 
-/// Idle instances of other functions that hold slices of devices, in the order in which they would be evicted.
+/// Idle instances of other functions that hold slices of devices, in eviction order.
 fn idle_with_slices(state: &mut State, wanted: &Description) -> Vec<(ContainerId, Live)> {
     let idle: Vec<ContainerId> = state.pool.idle_by_standing().collect();
     let live = |container| Some((container, here(state, container)?.clone()));
@@ -124,7 +124,7 @@ fn idle_with_slices(state: &mut State, wanted: &Description) -> Vec<(ContainerId
     all.filter(|(_, live)| would_help(live)).collect()
 }
 
-/// The function whose instances are described so, but for id and devices.
+/// The function whose instances have this description, ignoring id and devices.
 fn function_of(state: &State, description: &Description) -> Option<FunctionIndex> {
     let of = |function: &Arc<super::RegisteredFunction>| {
         let mut other = function.spec.description.clone();
@@ -137,10 +137,10 @@ fn function_of(state: &State, description: &Description) -> Option<FunctionIndex
     Some(FunctionIndex::new(at))
 }
 
-/// An idle one that may be given away.
+/// An idle instance of a function that may be lent.
 fn idle_one(state: &State, index: FunctionIndex) -> Option<ContainerId> {
     let lendable = state.live.iter().flatten().filter(|live| {
-        // Whoever stops it holds on to what it holds.
+        // A second reference means that its resources are still in use, as by a stop in progress.
         live.lendable && Arc::strong_count(&live.hold) == 1
     });
     let mut idle = lendable.map(|live| live.container).filter(|container| {

@@ -1,4 +1,4 @@
-//! Idle instances at rest: the orders of the pool, bounded in time.
+//! Pausing and resuming idle instances, as the pool orders, with a timeout.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tracing::debug;
 use super::Inner;
 
 impl Inner {
-    /// Pauses an instance that nobody calls.
+    /// Pauses an idle instance.
     pub(super) async fn pause_one(
         self: Arc<Self>,
         container: ContainerId,
@@ -26,12 +26,12 @@ impl Inner {
             Err(_) => "not_paused",
         };
         self.metrics.pauses.with_label_values(&[result]).inc();
-        // However that ended, its state says whether calls can be handed to it as it is.
+        // Whatever the result, the instance's state says whether it can serve calls without being resumed.
         let is_paused = *instance.state().borrow() == InstanceState::Paused;
         self.with(|state, now| state.pool.paused(now, container, is_paused));
     }
 
-    /// Wakes an instance for calls that wait. One that does not wake in time is replaced, and they go elsewhere.
+    /// Resumes an instance for waiting calls. One that does not resume in time is replaced, and the calls go elsewhere.
     pub(super) async fn resume_one(
         self: Arc<Self>,
         container: ContainerId,

@@ -171,7 +171,7 @@ async fn why_instances_do_not_start_is_kept_with_their_last_lines() {
         degradation.reason
     );
     assert_eq!(degradation.log, ["no config", "giving up"]);
-    // It is repaired: the call that waited is served.
+    // After the repair, the waiting call is served.
     rig.engine.add_image("broken", FakeProgram::text("fine"));
     assert!(waiting.await.is_ok());
     assert_eq!(queue.degradation(), None);
@@ -192,7 +192,7 @@ async fn an_instance_that_ends_or_stops_answering_is_replaced() {
             0 => assert!(rig.engine.crash(id)),
             _ => rig.engine.set_unresponsive(id, true),
         }
-        // Noticed by the watcher, or by the call that meets it.
+        // Noticed by the watcher, or by the call that is assigned to it.
         let mut in_flight = rig.in_flight(&queue).await.expect("a place");
         if let Err(failure) = in_flight.call(request()).await {
             assert!(failure.into_request().is_some(), "nothing was handed over");
@@ -209,7 +209,7 @@ async fn what_ran_before_the_agent_started_serves_on() {
     let queue = rig.queue("hello", FakeProgram::text("hi"), 30);
     let id = rig.in_flight(&queue).await.expect("started").instance();
     let engine = Arc::clone(&rig.engine);
-    // The agent dies: nothing is dropped in order.
+    // The agent crashes: nothing is dropped in order.
     std::mem::forget((rig, queue));
     let rig = on(engine, InstanceSettings::default()).await;
     assert_eq!(

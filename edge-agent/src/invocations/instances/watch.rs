@@ -1,4 +1,4 @@
-//! Instances that start, do not start, or end by themselves.
+//! Starts of instances, failed starts, and instances that end by themselves.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,31 +18,31 @@ use fdn_link::pause;
 
 /// An instance that ends sooner than this after its start would likely do so again.
 const SOON: Duration = Duration::from_secs(5);
-/// Instances that end within this count as one failure.
+/// Instances that end within this time count as one failure.
 const TOGETHER: Duration = Duration::from_millis(20);
-/// How an instance was lost that somebody ended in order.
+/// The loss reason of an instance that was stopped in an orderly way by someone else.
 pub(super) const STOPPED: &str = "stopped";
-/// Lines of output kept with the reason.
+/// The number of output lines kept with the reason.
 const LINES: usize = 20;
 
 /// What is wrong with the instances of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Degradation {
-    /// What happened last.
+    /// The last failure.
     pub reason: String,
     /// The last lines that the instance wrote, oldest first.
     pub log: Vec<String>,
-    /// When.
+    /// The time of the last failure.
     pub at: Timestamp,
-    /// How often in a row.
+    /// The number of failures in a row.
     pub times: u32,
 }
 
-/// What is wrong with a function, until an instance of it serves again.
+/// The degradation of a function, until an instance of it starts successfully.
 #[derive(Debug, Default)]
 pub(super) struct DegradationCell {
     last: Mutex<Option<Degradation>>,
-    /// Rung with every failure.
+    /// Notified at every failure.
     bell: Notify,
 }
 
@@ -99,7 +99,7 @@ impl Inner {
                 function.degradation.clear();
                 function.starts.fetch_add(1, Ordering::Relaxed);
                 let unwanted = self.with(|state, now| {
-                    // Before the pool hands calls to it.
+                    // Before the pool assigns calls to it.
                     self.insert(state, container, placed);
                     let wanted = state.pool.started(now, container);
                     (!wanted).then(|| super::take(state, container)).flatten()
@@ -125,7 +125,7 @@ impl Inner {
         self.with(|state, now| {
             let index = state.pool.function_of(container);
             let failures = index.map_or(0, |index| state.pool.failures(index)) + 1;
-            // Nothing is wrong with the function when there is no room: it need not wait for longer each time.
+            // A lack of room is not the function's fault, so the pause does not grow each time.
             let failures = match error.code() {
                 ErrorCode::Overloaded => 1,
                 _ => failures,
@@ -144,8 +144,8 @@ impl Inner {
         )
     }
 
-    /// How long a function waits for its next start after an instance of it ended by itself: not at all after one that had served for
-    /// a while, and the first time only for so long that those that end together count as one.
+    /// The pause before a function's next start after an instance ended by itself: none if it had lived for at least [`SOON`]; for the first
+    /// failure only [`TOGETHER`], so that instances that end together count as one.
     pub(super) fn pause_after(&self, lived: Duration, failures: u32) -> Option<Duration> {
         let pause = match failures {
             0 => TOGETHER,
@@ -154,7 +154,7 @@ impl Inner {
         (lived < SOON).then_some(pause)
     }
 
-    /// Waits for the end of an instance.
+    /// Waits until an instance ends or stops answering, then stops using it.
     pub(super) async fn watch(
         self: Arc<Self>,
         container: ContainerId,
@@ -170,7 +170,7 @@ impl Inner {
             })
             .await;
         let (how, reason) = match ended.as_deref() {
-            // Its node ended it in order: nothing is wrong with the function.
+            // Its node stopped it in an orderly way: nothing is wrong with the function.
             Ok(InstanceState::Exited(exit)) if exit.reason == ExitReason::Stopped => {
                 (STOPPED, exit.to_string())
             }
@@ -178,7 +178,7 @@ impl Inner {
             Ok(InstanceState::Unresponsive { reason }) => {
                 ("unresponsive", format!("it stopped answering: {reason}"))
             }
-            // The handle is gone, which is ours: it was stopped.
+            // The handle was dropped, so this agent stopped it.
             Ok(_) | Err(_) => return,
         };
         drop(ended);

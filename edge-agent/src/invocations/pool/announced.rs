@@ -1,8 +1,8 @@
-//! Calls that were announced: an instance is there when they come.
+//! Announced calls: an instance is ready when such a call arrives.
 //!
-//! Whoever leads a workflow says some time before that a call will come. Where no instance is free for it, one is started as late as that can be; nothing
-//! that is idle gives way for it, and there are never more instances than calls. Whichever call comes next takes the place of the one that was announced
-//! first. An instance whose call does not come rests as any other.
+//! The gateway that leads a workflow announces some time before that a call will arrive. If no instance is free for it, one is started as late as
+//! possible; idle instances are not evicted for it, and there are never more instances than calls. Whichever call arrives next takes the place of
+//! the one announced first. An instance whose call does not arrive is kept or stopped like any other idle one.
 
 use fdn_core::Millis;
 use fdn_scheduling::invocation::FunctionIndex;
@@ -11,11 +11,11 @@ use fdn_scheduling::prewarm::{Answer, is_due};
 use super::Pool;
 use super::function::Function;
 
-/// Announced calls of one function that are remembered; there is no room for more.
+/// The most announced calls of one function that are remembered; further ones are refused.
 const ANNOUNCED: usize = 64;
 
 impl Function {
-    /// Instances that are kept without any load.
+    /// The number of instances that are kept without any load.
     pub(super) fn kept(&mut self, now: Millis) -> u32 {
         self.give_up(now);
         let announced = self.announced.len().div_ceil(self.concurrency as usize);
@@ -23,14 +23,14 @@ impl Function {
         announced.max(1).min(self.instances())
     }
 
-    /// A call has come: the one that was waited for longest, if any was.
+    /// Removes the announcement with the earliest deadline, if any, because a call has arrived.
     pub(super) fn came(&mut self) {
         if !self.announced.is_empty() {
             self.announced.remove(0);
         }
     }
 
-    /// Calls that did not come in time are not waited for any more.
+    /// Forgets announced calls that did not arrive in time.
     fn give_up(&mut self, now: Millis) {
         self.announced.retain(|until| *until > now);
     }
@@ -40,7 +40,7 @@ impl Function {
         self.announced.insert(at, until);
     }
 
-    /// Seats, those of instances that are being started included, that no call waits for.
+    /// The number of seats, including those of instances that are being started, that no waiting call will take.
     fn free_seats(&self) -> usize {
         let seats = self.concurrency as usize;
         let empty = (self.loading + self.warming + self.idle + self.waking) as usize * seats;
@@ -51,7 +51,8 @@ impl Function {
 }
 
 impl Pool {
-    /// A call will come in so long, and is waited for that much longer: an instance is started for it if none is free and it is time.
+    /// Announces a call that will arrive in `within` and is waited for `patience` longer: an instance is started if none is free and it is time
+    /// to start one.
     pub fn announce(
         &mut self,
         now: Millis,
@@ -80,7 +81,7 @@ impl Pool {
         if is_failing || function.instances() >= function.most {
             return Answer::NoRoom;
         }
-        // First, so that a call that comes meanwhile waits for this one, also of a function that had none before.
+        // First, so that a call that arrives meanwhile waits for this instance, even if the function had none before.
         self.apply_limit(now, index);
         let actions = &mut self.actions;
         let ordered = self.scheduler.prewarm(now, index, 1, until, actions);

@@ -1,4 +1,4 @@
-//! What the pool keeps of one function and of one instance.
+//! The pool's records of a function and of an instance.
 
 use std::collections::VecDeque;
 
@@ -10,33 +10,33 @@ use fdn_scheduling::scale::{self, Autoscaler};
 
 use super::{CallId, Counts, Known};
 
-/// What an instance does.
+/// The state of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doing {
-    /// It is started for calls that wait.
+    /// Being started for waiting calls.
     Loading,
-    /// It is started ahead of calls.
+    /// Being started ahead of calls.
     Warming,
-    /// It was paused and is woken for calls that wait.
+    /// Was paused, and is being resumed for waiting calls.
     Waking,
-    /// It runs so many calls.
+    /// Running this many calls.
     Open(u32),
-    /// It is warm and free; the scheduler may take it away.
+    /// Ready and unused; the scheduler may evict it.
     Idle,
 }
 
-/// Whether an instance gets any CPU. Only one that is idle or waking is anything but awake.
+/// Whether an instance gets CPU time. Only one that is idle or waking is ever anything but awake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     /// It runs.
     Awake,
-    /// It was ordered to be paused.
+    /// A pause was ordered.
     Pausing,
-    /// It is frozen, or is being woken.
+    /// It is paused, or is being resumed.
     Paused,
 }
 
-/// One instance.
+/// The record of an instance.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
     pub(super) id: ContainerId,
@@ -45,43 +45,43 @@ pub(super) struct Row {
     /// When its start was ordered.
     pub(super) ordered: Millis,
     pub(super) rest: Rest,
-    /// When it is paused if it stays idle, as in the pool's naps.
+    /// When it will be paused if it stays idle; the same as in the pool's `naps`.
     pub(super) nap: Option<Millis>,
 }
 
-/// One function.
+/// The record of a function.
 #[derive(Debug)]
 pub(super) struct Function {
     pub(super) app: AppName,
-    /// The scheduler's number of the app, by which it shares memory; nothing counts by it where one app and one tenant may hold everything.
+    /// The scheduler's number of the app, by which memory is shared; not used if one app and one tenant may hold everything.
     pub(super) group: u64,
     pub(super) concurrency: u32,
     pub(super) live: LiveProfile,
     pub(super) scaler: Autoscaler,
     pub(super) waiting: VecDeque<CallId>,
-    /// Tokens that wait in the scheduler, the oldest first.
+    /// Tokens that wait in the scheduler, oldest first.
     pub(super) tokens: VecDeque<(u64, Ticket)>,
     pub(super) loading: u32,
     pub(super) warming: u32,
     pub(super) idle: u32,
     pub(super) waking: u32,
-    /// Of those that are idle or waking.
+    /// How many of the idle and waking instances are paused.
     pub(super) paused: u32,
-    /// Instances that run calls, and how many.
+    /// Instances that run calls, and how many calls each.
     pub(super) open: Vec<(ContainerId, u32)>,
     pub(super) wanted: u32,
-    /// Starts that failed in a row, and until when no other is made.
+    /// The number of failed starts in a row, and until when no other start is made.
     pub(super) failures: u32,
     pub(super) paused_until: Option<Millis>,
     pub(super) is_retiring: bool,
-    /// When it is looked at again, as in the pool's timers.
+    /// When it is next examined; the same as in the pool's `timers`.
     pub(super) timer: Option<Millis>,
-    /// Since the autoscaler was asked: calls that came, and time that calls ran.
+    /// Since the autoscaler was last asked: the number of arrived calls, and the time that calls ran.
     pub(super) arrivals: u64,
     pub(super) busy_ms: f64,
     pub(super) asked: Option<Millis>,
     pub(super) running: u32,
-    /// Calls that were announced and have not come: until when each is waited for, in order.
+    /// The deadlines of announced calls that have not arrived, in ascending order.
     pub(super) announced: Vec<Millis>,
     /// The most instances that it may have.
     pub(super) most: u32,
@@ -126,20 +126,20 @@ impl Function {
         })
     }
 
-    /// Brings the time that calls ran up to date; before every change of their number.
+    /// Updates the time that calls ran; to be called before every change of their number.
     pub(super) fn advance(&mut self, now: Millis) {
         let span = (now - self.integrated).max(Millis::ZERO);
         self.busy_ms += span.get() * f64::from(self.running);
         self.integrated = self.integrated.max(now);
     }
 
-    /// All instances, started or not.
+    /// The number of all instances, started or not.
     pub(super) fn instances(&self) -> u32 {
         self.loading + self.warming + self.idle + self.waking + self.open.len() as u32
     }
 
-    /// How many instances the waiting calls need beside those that are woken or started for them; and those that are warm by now, which
-    /// serve sooner than one that is started.
+    /// The number of tokens that the function needs: one for each instance that waiting calls need beyond those being resumed or started for
+    /// them; plus the instances that have become idle meanwhile, which serve sooner than those still being started.
     pub(super) fn tokens_needed(&self) -> usize {
         let seats = self.concurrency as usize;
         let waiting = self
@@ -152,18 +152,18 @@ impl Function {
         cold + warm
     }
 
-    /// Whether calls wait to whom an instance was granted that is not there yet.
+    /// Whether calls wait for which an instance was granted that is not ready yet.
     pub(super) fn has_granted(&self) -> bool {
         self.waiting.len() > self.tokens.len() * self.concurrency as usize
     }
 
-    /// The open instance with most free seats.
+    /// The open instance with the most free seats.
     pub(super) fn free_seat(&self) -> Option<ContainerId> {
         let (container, running) = self.open.iter().min_by_key(|(_, running)| *running)?;
         (*running < self.concurrency).then_some(*container)
     }
 
-    /// Whether this open instance has a free place.
+    /// Whether this open instance has a free seat.
     pub(super) fn free_seat_of(&self, container: ContainerId) -> bool {
         let open = self.open.iter().find(|(open, _)| *open == container);
         open.is_some_and(|(_, running)| *running < self.concurrency)

@@ -1,20 +1,19 @@
-//! Which instance serves which call, and which instances there are: a pure state machine around the [`Scheduler`].
+//! Decides which instance serves which call, and which instances exist: a pure state machine around the [`Scheduler`].
 //!
-//! Events come in, [`Effect`]s come out; nothing here waits, reads a clock or draws a number.
+//! Events go in, [`Effect`]s come out; nothing here waits, reads a clock or generates a random number.
 //!
-//! **Division of labour.** The scheduler decides which function's calls get an instance next, warm or new, and what is evicted for it.
-//! The autoscaler of each function decides how many instances it may have. This module keeps the calls of each function in order of
-//! arrival and asks the scheduler with *tokens*: one for each instance that its waiting calls need beside those that are being
-//! started. A token that is granted opens an instance for as many calls as it runs at once.
+//! **Division of labour.** The scheduler decides which function's calls get an instance next, warm or new, and what is evicted for it. The
+//! autoscaler of each function decides how many instances it may have. This module keeps the calls of each function in order of arrival and
+//! queues *tokens* in the scheduler: one for each instance that the function's waiting calls need beyond those being started. A granted token
+//! opens an instance for as many calls as it runs at once.
 //!
-//! **Readings.** A call is bound to an instance when it is handed to it, not when one is started for it: who is first in the line
-//! takes what is first ready. While an open instance has a free place, a call of its function takes it at once, because that costs
-//! no memory. An instance whose last call has ended is the scheduler's again, unless calls of its function wait to whom an instance
-//! was granted already.
+//! **Interpretation.** A call is bound to an instance when it is handed to it, not when one is started for it: the first waiting call takes the
+//! first ready instance. While an open instance has a free seat, a call of its function takes it at once, because that costs no memory. An
+//! instance whose last call has ended returns to the scheduler, unless calls of its function wait that were already granted an instance.
 //!
-//! **Invariants.** Every call is assigned once, refused or withdrawn. An instance never runs more calls than its function's
-//! concurrency. Tokens are as many as the waiting calls need. Instances of a function are at most what the autoscaler wants,
-//! but for those that were there before it wanted fewer.
+//! **Invariants.** Every call is assigned once, refused or withdrawn. An instance never runs more calls than its function's concurrency. There
+//! are as many tokens as the waiting calls need. A function has at most as many instances as the autoscaler wants, except for those that existed
+//! before it wanted fewer.
 
 mod announced;
 mod function;
@@ -36,11 +35,11 @@ use fdn_scheduling::scale;
 
 use function::{Doing, Function, Rest, Row};
 
-/// A call that waits or runs, as the shell calls it.
+/// The id of a call that waits or runs, for use between the pool and its shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 
-/// Something to be done.
+/// An action that the shell must perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Hand this call to this instance.
@@ -54,19 +53,19 @@ pub enum Effect {
     Start {
         /// The instance.
         container: ContainerId,
-        /// Of which function.
+        /// Its function.
         function: FunctionIndex,
-        /// On which worker.
+        /// The worker on which it is started.
         worker: WorkerIndex,
         /// No call waits for it yet.
         is_ahead: bool,
     },
-    /// Freeze an idle instance; to be reported by [`Pool::paused`].
+    /// Pause an idle instance; to be reported by [`Pool::paused`].
     Pause {
         /// The instance.
         container: ContainerId,
     },
-    /// Wake a paused instance, for which calls wait; to be reported by [`Pool::resumed`] or [`Pool::gone`].
+    /// Resume a paused instance for waiting calls; to be reported by [`Pool::resumed`] or [`Pool::gone`].
     Resume {
         /// The instance.
         container: ContainerId,
@@ -75,32 +74,32 @@ pub enum Effect {
     Stop {
         /// The instance.
         container: ContainerId,
-        /// Why.
+        /// The reason.
         why: Why,
     },
 }
 
-/// How the pool is set.
+/// The settings of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolSettings {
-    /// Order and bounds.
+    /// The scheduler's order and limits.
     pub scheduler: Settings,
-    /// How soon after a call began to wait the number of instances is decided on.
+    /// The delay between a call's arrival in the queue and the next scaling decision.
     pub reaction: Millis,
-    /// How often otherwise.
+    /// The interval of scaling decisions otherwise.
     pub interval: Millis,
-    /// For how long an instance that was started for the load is kept at least.
+    /// How long an instance started ahead of calls is kept at least.
     pub ahead: Millis,
-    /// Instances that are idle for so long are paused; `None` where they never are.
+    /// How long instances are idle before they are paused; `None` if they never are.
     pub pause_after: Option<Millis>,
-    /// How much of the memory for instances those of one app may hold together.
+    /// The share of the memory for instances that one app may hold.
     pub app_share: Percent,
-    /// How much those of all apps of one tenant may hold, of what other tenants leave.
+    /// The share that all apps of one tenant may hold, of what other tenants leave.
     pub tenant_share: Percent,
 }
 
 impl PoolSettings {
-    /// What instances may hold of so much memory; nothing where one app and one tenant may hold all of it.
+    /// The limits on instances within this much memory; `None` if one app and one tenant may hold all of it.
     fn bounds(&self, all: Weight) -> Option<Bounds> {
         let (group, owner) = (self.app_share, self.tenant_share);
         let whole = (Percent::WHOLE, Percent::WHOLE);
@@ -108,43 +107,43 @@ impl PoolSettings {
     }
 }
 
-/// What the pool is told of a function.
+/// The properties of a function when it is registered.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// Of which app it is: the instances of all its functions have one share of the memory together.
+    /// Its app: the instances of all functions of an app share one limit on memory.
     pub app: AppName,
-    /// The memory of one instance, as it counts towards that share.
+    /// The memory of one instance, as it counts towards that limit.
     pub memory: Weight,
-    /// Times and memory, until they have been measured.
+    /// Expected times and weight, until times have been measured.
     pub profile: Profile,
-    /// How many calls an instance runs at once.
+    /// The number of calls that an instance runs at once.
     pub concurrency: u32,
-    /// How its number of instances follows the load.
+    /// The settings of its autoscaler.
     pub scale: scale::Settings,
 }
 
-/// How many there are, for metrics and reports.
+/// The numbers of a function's instances and calls, for metrics and reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Instances that are being started.
+    /// Instances being started.
     pub starting: u32,
-    /// Instances that run calls.
+    /// Instances running calls.
     pub open: u32,
-    /// Instances that are warm and free, paused ones included.
+    /// Instances that are ready and unused, including paused ones.
     pub idle: u32,
-    /// Instances that are woken for calls that wait.
+    /// Instances being resumed for waiting calls.
     pub waking: u32,
-    /// Instances that are paused, those that are being woken included.
+    /// Paused instances, including those being resumed.
     pub paused: u32,
-    /// Calls that run.
+    /// Running calls.
     pub running: u32,
-    /// Calls that wait.
+    /// Waiting calls.
     pub waiting: u32,
-    /// Instances that the autoscaler wants.
+    /// The number of instances that the autoscaler wants.
     pub wanted: u32,
 }
 
-/// The state of all instances and of those who wait for them.
+/// The state of all instances and of the calls that wait for them.
 #[derive(Debug)]
 pub struct Pool {
     settings: PoolSettings,
@@ -152,21 +151,21 @@ pub struct Pool {
     worker: WorkerIndex,
     memory: Weight,
     functions: Vec<Option<Function>>,
-    /// By the container's slot.
+    /// Records of instances, by the container's slot.
     rows: Vec<Option<Row>>,
-    /// Calls that wait.
+    /// Waiting calls.
     calls: BTreeMap<CallId, FunctionIndex>,
     next_token: u64,
     next_call: u64,
     next_group: u64,
     actions: Vec<Action>,
-    /// Functions whose tokens may no longer fit their waiting calls.
+    /// Functions whose number of tokens may not match their waiting calls.
     touched: Vec<FunctionIndex>,
-    /// Functions whose tokens the scheduler did not take.
+    /// Functions whose tokens the scheduler refused.
     stranded: Vec<FunctionIndex>,
-    /// When functions are looked at again.
+    /// When functions are next examined.
     timers: BTreeSet<(Millis, FunctionIndex)>,
-    /// When idle instances are paused.
+    /// When idle instances are to be paused.
     naps: BTreeSet<(Millis, ContainerId)>,
     effects: Vec<Effect>,
 }
@@ -175,9 +174,9 @@ impl Pool {
     /// A pool without functions, on a node whose memory is not known yet.
     ///
     /// # Errors
-    /// When a setting cannot be used.
+    /// When a setting is invalid.
     pub fn new(settings: PoolSettings, keep_alive: Box<dyn KeepAlive>) -> Result<Self, Refusal> {
-        // A token is for calls that were let in, so the bounds are those of the calls.
+        // Tokens are queued only for admitted calls, so the limits on calls bound them too.
         let mut tokens = settings.scheduler;
         tokens.queue.total = 1 << 30;
         tokens.queue.per_function = 1 << 30;
@@ -204,12 +203,12 @@ impl Pool {
         })
     }
 
-    /// What is to be done, in this order.
+    /// Takes the actions to perform, in this order.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
 
-    /// The node's memory for instances is now this.
+    /// Sets the node's memory for instances.
     pub fn capacity(&mut self, now: Millis, memory: Weight) {
         if memory == self.memory {
             return;
@@ -226,17 +225,17 @@ impl Pool {
         self.settle(now);
     }
 
-    /// What instances hold of it.
+    /// The weight held by instances.
     #[must_use]
     pub fn held(&self) -> Weight {
         let held = self.scheduler.workers().map(|worker| worker.held.get());
         Weight(held.sum())
     }
 
-    /// Makes a function known.
+    /// Registers a function.
     ///
     /// # Errors
-    /// When as many are known as may, or its figures cannot be.
+    /// When the limit of functions is reached, or its figures are invalid.
     pub fn register(&mut self, known: Known) -> Result<FunctionIndex, Refusal> {
         let (profile, memory) = (known.profile, known.memory);
         let mut function = Function::new(known)?;
@@ -254,8 +253,8 @@ impl Pool {
         Ok(index)
     }
 
-    /// Says whose an app is: the instances of all apps of a tenant have one share of the memory together. Until then, and of an app that is not
-    /// known, it is as if the app were its tenant's only one.
+    /// Sets the tenant of an app: the instances of all apps of a tenant share one limit on memory. Until then, and for an unknown app, the app
+    /// counts as its tenant's only one.
     pub fn belong(&mut self, now: Millis, app: &AppName, tenant: TenantTag) {
         let mut all = self.functions.iter().flatten();
         if let Some(group) = all.find(|one| one.app == *app).map(|one| one.group) {
@@ -266,7 +265,7 @@ impl Pool {
         }
     }
 
-    /// Nobody will call the function any more: its instances are stopped once they are idle, and it is forgotten then.
+    /// Retires a function that will not be called any more: its instances are stopped once they are idle, then it is forgotten.
     pub fn retire(&mut self, now: Millis, index: FunctionIndex) {
         let Some(function) = self.function_mut(index) else {
             return;
@@ -280,10 +279,10 @@ impl Pool {
         self.settle(now);
     }
 
-    /// A call came. It waits, or is assigned in the effects.
+    /// Accepts a new call. It waits, or is assigned in the effects.
     ///
     /// # Errors
-    /// When as many wait as may.
+    /// When the limit of waiting calls is reached.
     pub fn arrive(&mut self, now: Millis, index: FunctionIndex) -> Result<CallId, Refusal> {
         let limits = self.settings.scheduler.queue;
         let waiting = self.calls.len();
@@ -302,8 +301,8 @@ impl Pool {
         Ok(self.join(now, index, false))
     }
 
-    /// A call comes again, because its instance was lost before it answered: before all others of its function, and beyond the
-    /// bounds, within which it came the first time.
+    /// Accepts a call again whose instance was lost before it answered: ahead of all others of its function, and regardless of the limits, which
+    /// it met the first time.
     ///
     /// # Errors
     /// When the function is no longer known.
@@ -344,7 +343,7 @@ impl Pool {
         call
     }
 
-    /// A waiting call is given up. Whether it still waited.
+    /// Withdraws a waiting call. Returns whether it was still waiting.
     pub fn leave(&mut self, now: Millis, call: CallId) -> bool {
         let Some(index) = self.calls.remove(&call) else {
             return false;
@@ -358,7 +357,7 @@ impl Pool {
         true
     }
 
-    /// Time has passed.
+    /// Performs what is due at `now`.
     pub fn tick(&mut self, now: Millis) {
         while let Some(&(at, index)) = self.timers.first()
             && at <= now
@@ -371,7 +370,7 @@ impl Pool {
         self.doze(now);
     }
 
-    /// When [`Pool::tick`] must be called next, if nothing else happens before.
+    /// When [`Pool::tick`] must be called next, unless something else happens before.
     #[must_use]
     pub fn next_tick(&self) -> Option<Millis> {
         let timer = self.timers.first().map(|(at, _)| *at);
@@ -382,7 +381,7 @@ impl Pool {
             .min()
     }
 
-    /// How many instances and calls a function has; nothing if it is not known.
+    /// The numbers of a function's instances and calls; all 0 if it is not known.
     #[must_use]
     pub fn counts(&self, index: FunctionIndex) -> Counts {
         self.function(index)
@@ -390,26 +389,26 @@ impl Pool {
             .unwrap_or_default()
     }
 
-    /// Whether an instance runs nothing, paused or not, but for one that is just being paused.
+    /// Whether an instance runs nothing, paused or not; `false` while it is being paused.
     #[must_use]
     pub fn is_idle(&self, container: ContainerId) -> bool {
         self.row(container)
             .is_some_and(|row| row.doing == Doing::Idle && row.rest != Rest::Pausing)
     }
 
-    /// The profile of a function as it was measured.
+    /// The current profile of a function, as measured.
     #[must_use]
     pub fn profile(&self, index: FunctionIndex) -> Option<Profile> {
         self.scheduler.profile(index)
     }
 
-    /// How many apps have calls that wait because the app's instances, or those of its tenant, hold their share of the memory.
+    /// The number of apps whose calls wait because instances of the app, or of its tenant, hold their share of the memory.
     #[must_use]
     pub fn apps_at_share(&self) -> usize {
         self.scheduler.groups_at_share()
     }
 
-    /// How many calls wait.
+    /// The number of waiting calls.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.calls.len()
@@ -428,7 +427,7 @@ impl Pool {
         row.filter(|row| row.id == container)
     }
 
-    /// Performs what the scheduler orders and brings tokens in line, until both have come to rest.
+    /// Performs the scheduler's actions and adjusts tokens, until nothing is left to do.
     fn settle(&mut self, now: Millis) {
         loop {
             let mut at = 0;
@@ -444,7 +443,7 @@ impl Pool {
         }
     }
 
-    /// Brings the tokens of a function in line with its waiting calls.
+    /// Adjusts the number of a function's tokens to its waiting calls.
     fn balance(&mut self, now: Millis, index: FunctionIndex) {
         let Some(function) = self.function(index) else {
             return;
@@ -463,10 +462,10 @@ impl Pool {
                 Ok(ticket) => {
                     function.tokens.push_back((token, ticket));
                     self.touched.push(index);
-                    // Its start, if it can, is among the actions that are performed next.
+                    // If it can start now, its start is among the actions that are performed next.
                     self.scheduler.tick(now, &mut self.actions);
                 }
-                // Calls in sandboxes hold so much now that no instance of it fits: tried again when that changes.
+                // Calls in sandboxes hold so much memory now that no instance of it fits: retried when that changes.
                 Err(_) => self.stranded.push(index),
             }
         } else if there > needed {
@@ -479,7 +478,7 @@ impl Pool {
         }
     }
 
-    /// Goes on with a function that is being retired.
+    /// Continues to retire a function.
     fn end(&mut self, now: Millis, index: FunctionIndex) {
         let Some(function) = self.function_mut(index) else {
             return;
@@ -498,7 +497,7 @@ impl Pool {
             .and_then(|()| self.scheduler.retire(now, index, &mut self.actions));
         match known {
             Ok(()) => self.functions[index.get()] = None,
-            // Instances that run calls or start: looked at again when they are done. The idle ones go now.
+            // Some instances still run calls or start, and are handled when they are done. The idle ones are stopped now.
             Err(_) => {
                 let trimmed = self
                     .scheduler

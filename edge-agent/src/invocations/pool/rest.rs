@@ -1,11 +1,11 @@
-//! Idle instances at rest: frozen after a while without calls, woken before the next one is handed to them.
+//! Pausing idle instances: frozen after some time without calls, resumed before the next call is handed to them.
 //!
 //! ```text
 //! Awake ──idle for long──▶ Pausing ──paused──▶ Paused ──a call is to come──▶ (waking) ──resumed──▶ Awake
 //! ```
 //!
-//! One order at a time is given to an instance: one that is to be woken while it is being paused is woken when that is over. Calls are
-//! bound to an instance only once it is awake, so that one which does not wake costs no call more than time.
+//! An instance gets one order at a time: if it is needed while it is being paused, it is resumed when the pause is complete. Calls are bound to
+//! an instance only once it is awake, so that one which fails to resume costs a call only time.
 
 use fdn_core::Millis;
 use fdn_scheduling::invocation::ContainerId;
@@ -14,7 +14,7 @@ use super::function::{Doing, Rest};
 use super::{Effect, Pool};
 
 impl Pool {
-    /// An order to pause an instance is over. `is_paused` is false when it runs as before.
+    /// Reports the end of an order to pause an instance; `is_paused` is `false` if it runs as before.
     pub fn paused(&mut self, now: Millis, container: ContainerId, is_paused: bool) {
         let Some(row) = self.row(container).copied() else {
             return;
@@ -31,7 +31,7 @@ impl Pool {
         }
     }
 
-    /// An instance was woken. One that could not be is reported by [`Pool::gone`].
+    /// Reports that an instance was resumed. A failed resume is reported by [`Pool::gone`].
     pub fn resumed(&mut self, now: Millis, container: ContainerId) {
         let is_waking = self
             .row(container)
@@ -42,7 +42,7 @@ impl Pool {
         }
     }
 
-    /// Orders those to be paused that have been idle for long.
+    /// Orders a pause for instances that have been idle for long enough.
     pub(super) fn doze(&mut self, now: Millis) {
         while let Some(&(at, container)) = self.naps.first()
             && at <= now
@@ -56,7 +56,7 @@ impl Pool {
         }
     }
 
-    /// An instance is free. It was ready before: started, adopted, or back from its last call.
+    /// Marks an instance as idle after it was started, adopted, or has finished its last call.
     pub(super) fn turn_idle(&mut self, now: Millis, container: ContainerId) {
         self.set(container, Doing::Idle);
         let nap = self.settings.pause_after.map(|after| now + after);
@@ -73,7 +73,7 @@ impl Pool {
         }
     }
 
-    /// It is not free any more.
+    /// Marks an instance as no longer idle.
     pub(super) fn leave_idle(&mut self, container: ContainerId) {
         let Some(row) = self.rows[container.slot()].as_mut() else {
             return;
@@ -87,7 +87,7 @@ impl Pool {
         }
     }
 
-    /// A free instance is to serve: opened at once, or woken first.
+    /// Takes an idle instance into service: opened at once, or resumed first.
     pub(super) fn serve(&mut self, now: Millis, container: ContainerId) {
         let Some(row) = self.row(container).copied() else {
             return;
@@ -105,19 +105,19 @@ impl Pool {
         }
     }
 
-    /// It is gone.
+    /// Removes the record of an instance that is gone.
     pub(super) fn forget(&mut self, container: ContainerId) {
         self.set_rest(container, Rest::Awake);
         self.rows[container.slot()] = None;
     }
 
-    /// All idle instances in the order in which they would be evicted.
+    /// All idle instances, in the order in which they would be evicted.
     pub fn idle_by_standing(&self) -> impl Iterator<Item = ContainerId> {
         let idle = self.scheduler.idle_by_standing().into_iter();
         idle.filter(|container| self.is_idle(*container))
     }
 
-    /// Evicts an idle instance, since what it holds besides memory is needed. Returns whether it was idle.
+    /// Evicts an idle instance whose other resources than memory are needed. Returns whether it was idle and is evicted.
     pub fn evict(&mut self, now: Millis, container: ContainerId) -> bool {
         let is_idle = self.is_idle(container);
         let evicted = is_idle && self.scheduler.evict(now, container, &mut self.actions);

@@ -1,4 +1,4 @@
-//! How many instances a function may have: asked of its autoscaler, applied as the scheduler's limit.
+//! The number of instances that a function may have: computed by its autoscaler, applied as the scheduler's limit.
 
 use fdn_core::Millis;
 use fdn_scheduling::invocation::FunctionIndex;
@@ -8,7 +8,7 @@ use super::Pool;
 use super::function::Function;
 
 impl Function {
-    /// What was seen since the last time.
+    /// The load since the last call of this.
     fn load(&mut self, now: Millis) -> Load {
         self.advance(now);
         let span = self.asked.map_or(0.0, |asked| (now - asked).get());
@@ -37,7 +37,7 @@ impl Function {
 }
 
 impl Pool {
-    /// Calls wait: the autoscaler is asked soon, and at once if there is no instance at all.
+    /// Schedules a scaling decision because calls wait: soon, or at once if there is no instance at all.
     pub(super) fn hurry(&mut self, now: Millis, index: FunctionIndex) {
         let Some(function) = self.function(index) else {
             return;
@@ -52,12 +52,12 @@ impl Pool {
         self.look_at(index, soon);
     }
 
-    /// As long as a function has instances, its autoscaler is asked again and again.
+    /// Schedules the next periodic scaling decision, for a function that has instances.
     pub(super) fn watch(&mut self, now: Millis, index: FunctionIndex) {
         self.look_at(index, now + self.settings.interval);
     }
 
-    /// Looks at a function at this time at the latest.
+    /// Ensures that a function is examined by this time.
     fn look_at(&mut self, index: FunctionIndex, at: Millis) {
         let Some(function) = self.function_mut(index) else {
             return;
@@ -72,7 +72,7 @@ impl Pool {
         self.timers.insert((at, index));
     }
 
-    /// A function's time has come; its timer has been taken out already.
+    /// Handles a function whose timer, which is already removed, has expired.
     pub(super) fn due(&mut self, now: Millis, index: FunctionIndex) {
         let Some(function) = self.function_mut(index) else {
             return;
@@ -92,12 +92,13 @@ impl Pool {
             return;
         }
         let (load, size) = (function.load(now), function.size());
-        // One instance is a matter of the keep-alive policy, which the scheduler runs; those for calls that were announced stay until these come.
+        // The keep-alive policy, which the scheduler applies, decides about the last instance; instances for announced calls stay until these
+        // arrive.
         let kept = function.kept(now);
         let keep = Keep::Warm(kept);
         let decision = function.scaler.tick(now, size, Some(&load), keep);
         function.wanted = decision.wanted;
-        // Its rates may hold the autoscaler below what is kept.
+        // The autoscaler's rate limits may hold its figure below what is kept.
         let is_spared = !function.announced.is_empty();
         let spare = function.instances().saturating_sub(kept);
         let stop = match is_spared {
@@ -129,7 +130,7 @@ impl Pool {
         }
     }
 
-    /// Tells the scheduler how many instances the function may have: none beyond those it has while starts fail.
+    /// Sets the scheduler's limit for the function: while starts fail, no instances beyond the existing ones.
     pub(super) fn apply_limit(&mut self, now: Millis, index: FunctionIndex) {
         let Some(function) = self.function(index) else {
             return;

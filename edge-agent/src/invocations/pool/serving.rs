@@ -1,4 +1,4 @@
-//! The life of instances: ordered, ready, serving, idle, gone.
+//! The life cycle of instances: ordered, ready, serving, idle, gone.
 
 use fdn_core::Millis;
 use fdn_scheduling::invocation::{Action, ContainerId, FunctionIndex, WorkerIndex};
@@ -8,7 +8,7 @@ use super::function::{Doing, Rest, Row};
 use super::{CallId, Effect, Pool};
 
 impl Pool {
-    /// An instance is ready. False if nobody wants it any more: it is to be stopped.
+    /// Reports that an instance is ready. Returns `false` if it is no longer wanted and must be stopped.
     pub fn started(&mut self, now: Millis, container: ContainerId) -> bool {
         let Some(row) = self.row(container).copied() else {
             return false;
@@ -38,8 +38,8 @@ impl Pool {
         true
     }
 
-    /// An instance could not be started, or ended so soon that another would do the same: no other of its function is started
-    /// until `again`.
+    /// Reports that an instance could not be started, or ended so soon that another would do the same: no other instance of its function is
+    /// started until `again`.
     pub fn start_failed(&mut self, now: Millis, container: ContainerId, again: Millis) {
         let Some(row) = self.row(container).copied() else {
             return;
@@ -60,13 +60,13 @@ impl Pool {
         self.row(container).map(|row| row.function)
     }
 
-    /// Starts of a function that failed in a row.
+    /// The number of a function's failed starts in a row.
     #[must_use]
     pub fn failures(&self, function: FunctionIndex) -> u32 {
         self.function(function).map_or(0, |f| f.failures)
     }
 
-    /// A call in an instance has ended, after so long inside it if that was measured.
+    /// Reports that a call in an instance has ended, with the time it ran if that was measured.
     pub fn ended(&mut self, now: Millis, container: ContainerId, took: Option<Millis>) {
         let Some(row) = self.row(container).copied() else {
             return;
@@ -91,8 +91,8 @@ impl Pool {
         let function = self.functions[row.function.get()]
             .as_mut()
             .expect("an instance's function is known");
-        // A place that is free beside others costs nobody anything; an empty instance is the scheduler's, unless these calls
-        // were granted one.
+        // A free seat in a busy instance costs nothing; an empty instance belongs to the scheduler, unless waiting calls were granted an
+        // instance.
         if (left > 0 || function.has_granted())
             && let Some(call) = function.waiting.pop_front()
         {
@@ -104,7 +104,7 @@ impl Pool {
         self.settle(now);
     }
 
-    /// An instance is gone: it crashed, was lost, or must not be used any more.
+    /// Reports that an instance is gone: it crashed, was lost, or must not be used any more.
     pub fn gone(&mut self, now: Millis, container: ContainerId) {
         let Some(row) = self.row(container).copied() else {
             return;
@@ -124,7 +124,7 @@ impl Pool {
             }
         }
         self.forget(container);
-        // First, so that a function whose starts fail gets no other one in its place.
+        // First, so that a function whose starts fail gets no replacement.
         self.apply_limit(now, row.function);
         let was_known = self.scheduler.failed(now, container, &mut self.actions);
         debug_assert!(was_known.is_ok(), "{was_known:?}");
@@ -133,7 +133,7 @@ impl Pool {
         self.settle(now);
     }
 
-    /// An instance that runs already, or is paused, is taken in. `None` if there is no room for it: it is to be stopped.
+    /// Adopts an instance that runs or is paused already. `None` if there is no room for it, and it must be stopped.
     pub fn adopt(
         &mut self,
         now: Millis,
@@ -144,7 +144,7 @@ impl Pool {
             .scheduler
             .adopt(now, index, self.worker, &mut self.actions);
         let container = adopted.ok().flatten()?;
-        // Noted before what the scheduler does with it at once.
+        // Recorded before the scheduler's immediate actions are performed.
         let rest = if is_paused { Rest::Paused } else { Rest::Awake };
         self.insert(now, index, container, Doing::Idle);
         self.set_rest(container, rest);
@@ -153,7 +153,7 @@ impl Pool {
         self.row(container).map(|row| row.id)
     }
 
-    /// Performs an order of the scheduler.
+    /// Performs an action of the scheduler.
     pub(super) fn act(&mut self, now: Millis, action: Action) {
         match action {
             Action::StartWarm {
@@ -190,7 +190,7 @@ impl Pool {
                 self.effects.push(Effect::Stop { container, why });
                 self.watch(now, row.function);
             }
-            // No order that interrupts is offered; a token that is lost with its instance is made anew.
+            // No preemptive order can be configured; a token lost with its instance is created anew.
             Action::Interrupt { .. } | Action::Lost { .. } => {}
         }
     }
@@ -233,7 +233,7 @@ impl Pool {
             match doing {
                 Doing::Loading => function.loading += 1,
                 Doing::Warming => function.warming += 1,
-                // Counted when it turns so.
+                // Counted when it enters this state.
                 Doing::Idle | Doing::Waking | Doing::Open(_) => {}
             }
         }
@@ -260,7 +260,7 @@ impl Pool {
         }
     }
 
-    /// Opens an instance for as many waiting calls as it runs at once. One that nobody waits for is idle at once.
+    /// Opens an instance for as many waiting calls as it runs at once. If none wait, it is idle again at once.
     pub(super) fn open(&mut self, now: Millis, container: ContainerId) {
         self.set(container, Doing::Open(0));
         let Some(index) = self.row(container).map(|row| row.function) else {
@@ -276,7 +276,7 @@ impl Pool {
         self.close_if_empty(now, container);
     }
 
-    /// Hands a call to an open instance.
+    /// Assigns a call to an open instance.
     pub(super) fn in_flight(&mut self, now: Millis, container: ContainerId, call: CallId) {
         let Some(Row {
             doing: Doing::Open(running),
@@ -294,7 +294,7 @@ impl Pool {
         self.effects.push(Effect::Assign { call, container });
     }
 
-    /// Gives an instance that runs nothing back to the scheduler.
+    /// Returns an instance that runs nothing to the scheduler.
     fn close_if_empty(&mut self, now: Millis, container: ContainerId) {
         let Some(row) = self.row(container).copied() else {
             return;
@@ -310,7 +310,7 @@ impl Pool {
         debug_assert!(finished.is_ok(), "{finished:?}");
     }
 
-    /// Tells scheduler and autoscaler the profile as it was measured.
+    /// Updates scheduler and autoscaler with the measured profile.
     fn learn(&mut self, index: FunctionIndex) {
         let Some(function) = self.function_mut(index) else {
             return;

@@ -1,4 +1,4 @@
-//! A world around the pool: starts take a while, fail or succeed, instances crash, calls end when the script says.
+//! A simulated environment of the pool: starts take a while, fail or succeed, instances crash, calls end when the script says so.
 
 mod announced;
 mod examples;
@@ -22,7 +22,7 @@ fn ms(value: f64) -> Millis {
     Millis::new(value)
 }
 
-/// What was ordered of an instance's rest, and done.
+/// The pausing state of an instance, by the orders given and completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Resting {
     #[default]
@@ -32,7 +32,7 @@ enum Resting {
     Waking,
 }
 
-/// What was seen of one instance.
+/// The observed state of an instance.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     function: Option<FunctionIndex>,
@@ -41,22 +41,22 @@ struct Seen {
     calls: BTreeSet<CallId>,
 }
 
-/// A pool, and what a checker that knows nothing of it has seen.
+/// A pool, and what a checker without knowledge of its internals has observed.
 struct World {
     pool: Pool,
     now: f64,
     functions: Vec<(FunctionIndex, u32, u64)>,
-    /// Instances that are being started.
+    /// Instances being started.
     starting: Vec<ContainerId>,
     live: BTreeMap<ContainerId, Seen>,
     waiting: BTreeSet<CallId>,
-    /// Which calls were handed to an instance, in order.
+    /// The calls that were handed to an instance, in order.
     served: Vec<CallId>,
     stopped: Vec<(ContainerId, Why)>,
     memory: u64,
-    /// Of an app, and of a tenant.
+    /// The shares of an app and of a tenant.
     shares: (Percent, Percent),
-    /// How many apps there are, and by app whose it is.
+    /// The number of apps, and the tenant of each app.
     apps: usize,
     tenants: Vec<u128>,
 }
@@ -107,7 +107,7 @@ impl World {
         Self::of_apps(settings, keep, memory, shapes, 2)
     }
 
-    /// With functions of so many apps in turn, whose tenants nobody has told.
+    /// A world with functions of `apps` apps in rotation, whose tenants are not set.
     fn of_apps(
         settings: PoolSettings,
         keep: Box<dyn KeepAlive>,
@@ -149,15 +149,15 @@ impl World {
             memory,
             shares: (settings.app_share, settings.tenant_share),
             apps,
-            // Each its own.
+            // Each app has a tenant of its own.
             tenants: (0..apps).map(|app| 1000 + app as u128).collect(),
         }
     }
 
-    /// Says whose an app is.
+    /// Sets the tenant of an app.
     fn belong(&mut self, app: usize, tenant: u128) {
         let tag = TenantId::from_uuid(Uuid::from_u128(tenant)).tag();
-        // An app without functions is not known, and nobody's.
+        // An app without functions is unknown, so its tenant is not stored.
         if app < self.functions.len() {
             self.tenants[app] = tenant;
         }
@@ -177,7 +177,7 @@ impl World {
         call
     }
 
-    /// Time passes, with every tick that falls into it.
+    /// Advances the time, with every tick that falls into the span.
     fn pass(&mut self, span: f64) {
         let end = self.now + span;
         while let Some(tick) = self.pool.next_tick()
@@ -213,7 +213,7 @@ impl World {
         self.look();
     }
 
-    /// An instance dies; its calls come back.
+    /// An instance crashes; its calls come back.
     fn crash(&mut self, container: ContainerId) {
         let seen = self.live.remove(&container).expect("alive");
         self.starting.retain(|starting| *starting != container);
@@ -227,7 +227,7 @@ impl World {
         }
     }
 
-    /// An order to pause is over.
+    /// Completes an order to pause.
     fn pause(&mut self, container: ContainerId, is_paused: bool) {
         let seen = self.live.get_mut(&container).expect("alive");
         seen.rest = if is_paused {
@@ -266,7 +266,7 @@ impl World {
         ready.map(|(container, _)| *container).collect()
     }
 
-    /// Does what the pool wants done and checks what must always hold.
+    /// Performs the pool's effects and checks the invariants.
     fn look(&mut self) {
         for effect in self.pool.take_effects() {
             match effect {
@@ -344,7 +344,7 @@ impl World {
         self.check_shares();
     }
 
-    /// What the instances of one app hold together.
+    /// The memory that the instances of one app hold, and their number.
     fn held_by(&self, app: usize) -> (u64, usize) {
         let functions = self.functions.iter().skip(app).step_by(self.apps);
         let held = functions.map(|(index, _, memory)| {
@@ -369,7 +369,7 @@ impl World {
         }
     }
 
-    /// What the instances of a tenant hold, how many they are, and what of it is not idle.
+    /// The memory of a tenant's instances, their number, and the memory of those that are not idle.
     fn held_by_tenant(&self, tenant: u128) -> (u64, usize, u64) {
         let mut held = (0, 0, 0);
         for seen in self.live.values() {
@@ -387,14 +387,14 @@ impl World {
         held
     }
 
-    /// An instance of a function was ordered: its tenant stays within its share of what others leave, or has no other one.
+    /// Checks, after an instance of the function was ordered, that its tenant is within its share of what others leave, or has no other instance.
     fn check_tenant(&self, function: FunctionIndex) {
         let at = self
             .functions
             .iter()
             .position(|(index, ..)| *index == function);
         let own = self.tenants[at.expect("known") % self.apps];
-        // An app without functions is not known.
+        // An app without functions is unknown.
         let known = &self.tenants[..self.apps.min(self.functions.len())];
         let others: BTreeSet<u128> = known.iter().copied().filter(|one| *one != own).collect();
         let share = u64::from(self.shares.1.get());
@@ -410,7 +410,7 @@ impl World {
         );
     }
 
-    /// Everything goes well from now on, until nobody waits.
+    /// Everything succeeds from now on, until no calls wait.
     fn drain(&mut self) {
         for _ in 0..100_000 {
             if self.waiting.is_empty() && self.starting.is_empty() {

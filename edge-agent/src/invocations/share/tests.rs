@@ -1,4 +1,4 @@
-//! Shares of tenants: what they may hold beside each other, whatever the order of things, and that everybody's turn comes.
+//! Shares of tenants: their limits in relation to each other, in any order of events, and that every waiting call gets its turn.
 
 use std::thread;
 
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Longer than any of these tests.
+/// Longer than any of these tests, in ms.
 const LONG: u64 = 600_000;
 
 fn share(slots: u32, percent: u8, waiting: u32, wait: u64) -> Arc<TenantShare> {
@@ -84,7 +84,7 @@ async fn a_tenants_calls_wait_for_their_tenant_in_their_order_and_others_come_an
         assert!(entered.expect("at once").is_ok());
     }
     assert!(first.as_mut().now_or_never().is_none());
-    // Its client leaves: the next is the first.
+    // Its client disconnects: the next call is now the first.
     drop(first);
     drop(hanging.pop());
     assert!(third.as_mut().now_or_never().is_none(), "not its turn");
@@ -101,7 +101,7 @@ async fn who_waits_too_long_for_the_share_of_its_tenant_is_refused() {
     let held = (share.enter(&one).await, share.enter(&one).await);
     assert_eq!(share.enter(&one).await.map(drop), Err(Refused::TenantFull));
     assert!(share.enter(&other).await.is_ok());
-    // One that holds nothing, because others hold all, is not refused for its own sake.
+    // A tenant that holds nothing, because others hold everything, is not refused because of its own share.
     let [third, fourth] = tenants();
     let others = (share.enter(&other).await, share.enter(&third).await);
     assert!(others.0.is_ok() && others.1.is_ok());
@@ -122,13 +122,13 @@ async fn places_go_to_tenants_that_hold_nothing_before_those_that_come_again() {
     let mut behind = Box::pin(share.enter(&third));
     assert!(behind.as_mut().now_or_never().is_none());
     drop(held);
-    // It is as quick as can be, and waits for its turn all the same.
+    // It arrives at the earliest moment, but has to wait for its turn.
     let mut again = Box::pin(share.enter(&one));
     assert!(again.as_mut().now_or_never().is_none());
     assert!(behind.as_mut().now_or_never().is_none());
     let place = waits.now_or_never().expect("its turn").expect("a place");
     assert!(behind.as_mut().now_or_never().is_none());
-    // One that gives up keeps nothing from others.
+    // A call that gives up does not block others.
     drop((behind, place));
     assert!(again.now_or_never().expect("its turn").is_ok());
     drop(hanging);
@@ -136,7 +136,7 @@ async fn places_go_to_tenants_that_hold_nothing_before_those_that_come_again() {
 }
 
 proptest! {
-    /// Calls of five tenants begin and end in any order: one is let in exactly if its tenant holds less than its share of what others leave.
+    /// Calls of five tenants begin and end in any order: one is admitted exactly if its tenant holds less than its share of what others leave.
     #[test]
     fn a_tenant_holds_its_share_of_what_others_leave(
         slots in 2_u32..40, percent in 1_u8..100,
@@ -203,7 +203,7 @@ fn no_threads_take_more_than_there_is_or_than_a_tenants_share() {
     assert_eq!(all(&share), (0, 0, 0));
 }
 
-/// Tenants of one call at a time and of forty, more tenants than places: every call's turn comes, and nothing is left.
+/// Tenants with one to forty calls, more tenants than places: every call gets its turn, and nothing is left held.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn everybodys_turn_comes() {
     for slots in [2, 3, 8] {
@@ -211,7 +211,7 @@ async fn everybodys_turn_comes() {
         let tenants: Arc<[ArcSwap<TenantPlaces>; 6]> = Arc::new(tenants());
         let mut calls = tokio::task::JoinSet::new();
         for at in 0..90_usize {
-            // Forty of the first tenant, twenty-six of the second, and so on to one.
+            // Forty calls of the first tenant, twenty-six of the second, and so on down to one.
             let who = [40, 66, 80, 86, 89, 90].iter().position(|upto| at < *upto);
             let (share, tenants) = (Arc::clone(&share), Arc::clone(&tenants));
             calls.spawn(async move {
@@ -219,7 +219,7 @@ async fn everybodys_turn_comes() {
                 for round in 0..50_usize {
                     let place = share.enter(tenant);
                     if (round + at) % 9 == 8 {
-                        // Its client leaves, wherever it is.
+                        // Its client disconnects, wherever the call is.
                         drop(timeout(Duration::from_micros(50), place).await);
                         continue;
                     }

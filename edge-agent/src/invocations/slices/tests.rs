@@ -47,7 +47,7 @@ impl Node {
         }
     }
 
-    /// The agent's part, as after each of its starts.
+    /// The agent's components, as after each of its starts.
     fn placer(&self) -> (LocalPlacer, Devices) {
         let devices = devices(self.folder.path());
         let node: fdn_core::NodeId = "n-1".parse().expect("node");
@@ -82,7 +82,7 @@ async fn place(placer: &LocalPlacer, node: &Node) -> Result<Placed, PlaceError> 
     placer.place(node.spec(4096), Need::Call).await
 }
 
-/// Slices are given back on a thread of their own.
+/// Waits until this much is free: slices are released on a separate thread.
 async fn given_back(devices: &Devices, mib: u64) {
     while free(devices) != mib {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -135,7 +135,7 @@ async fn after_a_restart_what_runs_keeps_its_slices_and_the_rest_is_free() {
         .stop(Duration::ZERO)
         .await
         .expect("it can be stopped");
-    // The agent is killed: nobody gives anything back.
+    // The agent is killed: nothing is released.
     std::mem::forget((stays, ends));
     assert_eq!(free(&before), 0);
     let (placer, devices) = node.placer();
@@ -150,7 +150,7 @@ async fn after_a_restart_what_runs_keeps_its_slices_and_the_rest_is_free() {
     given_back(&devices, 8192).await;
 }
 
-/// Instances that are idle until they are ended; the last of them is always busy again by then.
+/// A source of idle instances; unless `all_end`, the last one is busy again by the time it is to be ended.
 struct Idle {
     placed: Mutex<Vec<Placed>>,
     all_end: bool,
@@ -207,7 +207,7 @@ async fn one_that_is_busy_again_is_not_waited_for() {
         idle.push(place(&placer, &node).await.expect("room"));
     }
     placer.idle_from(Idle::of(idle, false));
-    // As long as a start may take would be a minute.
+    // The start timeout would be a minute.
     let whole = placer.place(node.spec(8192), Need::Call);
     let refused = tokio::time::timeout(Duration::from_secs(40), whole).await;
     let refused = refused.expect("told at once").expect_err("one stays");

@@ -13,7 +13,7 @@ struct Rig {
     placer: LocalPlacer,
 }
 
-/// A node with a hundred MiB.
+/// A node with 100 MiB.
 fn rig(each: u32) -> Rig {
     let node: fdn_core::NodeId = "n-1".parse().expect("node");
     let engine = FakeEngine::new();

@@ -1,4 +1,4 @@
-//! Controllers of an authority that the join token names, and networks that let connections out through a proxy only.
+//! Tests controllers of an authority that the join token names, and networks that allow outbound connections through a proxy only.
 
 use fdn_core::Digest;
 use fdn_testkit::proxy::Proxy;
@@ -7,7 +7,7 @@ use rustls::pki_types::pem::PemObject as _;
 
 use super::*;
 
-/// An authority of the operator's own, and the digest of its certificate.
+/// A private authority, and the digest of its certificate.
 fn own() -> (Authority, Digest) {
     let end = Timestamp(now().get() + DAY);
     let authority = Authority::create(now(), end).expect("an authority");
@@ -16,7 +16,7 @@ fn own() -> (Authority, Digest) {
     (authority, digest)
 }
 
-/// What joins there with a token that names this authority.
+/// Arguments for joining with a token that names this authority.
 fn told(door: &Door, folder: &TempDir, authority: Digest) -> JoinArgs {
     let args = args(door, folder);
     let text = std::fs::read_to_string(&args.token_file).expect("read");
@@ -36,7 +36,7 @@ async fn a_machine_knows_a_private_authority_by_its_token() {
     let shown = door.asked.lock().expect("lock")[0].token.clone();
     let shown: JoinToken = shown.parse().expect("a token");
     assert_eq!(shown.authority, None, "that is the machine's own matter");
-    // The next certificate is asked for with what was found.
+    // Renewal uses the authority that was found.
     let settings: Settings =
         fdn_service::config::load(Some(&args.config), &[]).expect("a configuration");
     let kept = settings.controller.ca_file.expect("kept");
@@ -56,18 +56,18 @@ async fn whoever_stands_between_is_not_told_the_token() {
         assert!(!args.config.exists() && !Identity::below(&args.data).api_ca.exists());
         refused.to_string()
     };
-    // The right secret, and the hash of another authority.
+    // The right secret with the hash of another authority.
     let folder = tempfile::tempdir().expect("folder");
     let door = Door::open_showing(&private, &folder, private.certificate()).await;
     let text = refused(&door, &folder, other_digest).await;
     assert!(text.contains("hash is in the join token"), "{text}");
-    // A certificate of another authority, and the right one, which anybody may have seen, beside it.
+    // A certificate of another authority, shown together with the right one, which anybody may have seen.
     let folder = tempfile::tempdir().expect("folder");
     let both = other.certificate().to_owned() + private.certificate();
     let door = Door::open_showing(&other, &folder, &both).await;
     let text = refused(&door, &folder, digest).await;
     assert!(text.contains("invalid peer certificate"), "{text}");
-    // The right controller, which does not show its authority: the file does as well.
+    // The right controller, which does not show its authority: the file serves as well.
     let folder = tempfile::tempdir().expect("folder");
     let door = Door::open_secure(&private, &folder).await;
     let text = refused(&door, &folder, digest).await;

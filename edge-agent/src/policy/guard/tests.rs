@@ -1,4 +1,4 @@
-//! What a guard lets in, and what functions then see.
+//! Which calls a guard admits, and what functions see of them.
 
 use actix_http::test::TestRequest;
 use fdn_core::policy::{ApiKey, key};
@@ -38,7 +38,7 @@ fn peer(trusted: bool) -> Peer {
     Peer::new(Some("192.0.2.7".parse().expect("address")), trusted)
 }
 
-/// The function learns who called from the gateway alone, and never sees the key.
+/// The function learns the caller's identity only from the gateway, and never sees the key.
 #[tokio::test]
 async fn the_function_sees_the_identity_and_not_the_key() {
     let (guard, text) = guard("authentication.kind = \"api_key\"");
@@ -59,7 +59,7 @@ async fn the_function_sees_the_identity_and_not_the_key() {
         assert_eq!(sent.headers()["x-fdn-identity"], "key:ci");
         assert!(!sent.headers().contains_key(name));
     }
-    // Also without a policy nobody may claim to be somebody.
+    // Without a policy, too, clients must not be able to claim an identity.
     let mut request = TestRequest::default();
     request.append_header(("x-fdn-identity", "key:root"));
     let request = request.finish();
@@ -79,7 +79,7 @@ async fn the_function_sees_the_identity_and_not_the_key() {
     );
 }
 
-/// Behind a trusted proxy the client is whom the proxy names; what a client says of itself does not count.
+/// Behind a trusted proxy the client's address is the one that the proxy reports; the client's own claims do not count.
 #[tokio::test]
 async fn addresses_are_those_of_clients() {
     let (guard, _) = guard("addresses.allow = [\"198.51.100.0/24\"]");
@@ -97,7 +97,7 @@ async fn addresses_are_those_of_clients() {
     }
 }
 
-/// A place is given back when whoever holds it is gone.
+/// A place is released when the pass that holds it is dropped.
 #[tokio::test]
 async fn places_are_given_back() {
     let (guard, _) = guard("concurrency = 1");

@@ -1,16 +1,16 @@
-//! Certificates of a network that is played.
+//! Certificates of a simulated network.
 
 use fdn_core::Timestamp;
 use fdn_service::pki::tls::Credentials;
 use fdn_service::pki::{Authority, Bearer, NodeKey, Subject};
 
-/// What somebody shows for ten days.
+/// Credentials that are valid for ten days.
 pub(super) fn certify(authority: &Authority, bearer: Bearer, key: &NodeKey) -> Credentials {
     let end = Timestamp(fdn_service::now().get() + 864_000_000);
     certify_until(authority, bearer, key, end)
 }
 
-/// A certificate that was made a day before it ends, or now.
+/// Credentials that expire at `end`, issued a day before that, or now.
 pub(super) fn certify_until(
     authority: &Authority,
     bearer: Bearer,

@@ -1,4 +1,4 @@
-//! A controller as nodes know it: an edge listener with TLS, a feed, and answers, with faults that a test switches on.
+//! A controller as nodes see it: an edge listener with TLS, a feed, and answers, with faults that a test can switch on.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -40,49 +40,49 @@ use super::certify::{certify, certify_until};
 
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
-/// How long the feed is silent at most: no busy machine is taken for a dead one.
+/// The longest silence of the feed, so long that a busy machine does not count as dead.
 const HEARTBEAT: Duration = Duration::from_secs(30);
-/// Reports that are kept until a test looks at them.
+/// The maximum number of reports kept for the test.
 const REPORTS: usize = 20_000;
 
 #[derive(Default)]
 struct State {
     artifacts: Mutex<BTreeMap<String, Bytes>>,
-    /// Machine code behind its head, by component and engine.
+    /// Machine code with its head, by component and engine.
     compiled: Mutex<BTreeMap<(String, String), Bytes>>,
     apps: Mutex<BTreeMap<AppName, AppDesired>>,
     revision: Mutex<Revision>,
     fleet: Mutex<Option<FleetDesired>>,
-    /// Calls counted towards quotas, told with the next snapshot.
+    /// The calls counted towards quotas, sent with the next snapshot.
     used: Mutex<Vec<AppUsed>>,
-    /// Artifact requests that are answered with other bytes of the same length.
+    /// The number of artifact requests to answer with wrong bytes of the same length.
     corrupt: AtomicUsize,
-    /// Artifact requests that break off in the middle.
+    /// The number of artifact requests to break off in the middle.
     cut: AtomicUsize,
-    /// Artifact requests answered with a part, because a range was asked for.
+    /// The number of artifact requests answered with a part because they had a range.
     ranges: AtomicUsize,
     requests: AtomicUsize,
     snapshots: AtomicUsize,
-    /// Usage, by batch, and batches that came again.
+    /// Usage by batch; below, the number of repeated batches.
     usage: Mutex<BTreeMap<BatchId, UsageSums>>,
     usage_again: AtomicUsize,
-    /// Batches that are stored, but whose receipts are lost.
+    /// The number of batches to store without a receipt.
     lose_receipts: AtomicUsize,
-    /// Usage is refused while this is set.
+    /// While set, usage is refused.
     usage_away: AtomicBool,
-    /// Nothing is answered but 503 while this is set.
+    /// While set, everything is answered with 503.
     away: AtomicBool,
-    /// Artifact requests are not answered while this is set.
+    /// While set, artifact requests are not answered.
     stalled: watch::Sender<bool>,
     leases: MemoryLeases,
-    /// The only node that may have the lease on being the head.
+    /// The only node that may have the head's lease.
     head: Mutex<Option<NodeId>>,
     lease_requests: AtomicUsize,
-    /// Values of secrets by name; `secret of NAME` if nothing was set.
+    /// The values of secrets by name; `secret of NAME` if none was set.
     secrets: Mutex<BTreeMap<String, String>>,
-    /// What the open feeds are still to be told.
+    /// The queues of the open feeds.
     feeds: Mutex<Vec<(NodeId, mpsc::UnboundedSender<Frame>)>>,
-    /// What was reported and nobody has looked at.
+    /// The reports that the test has not read yet.
     reports: Mutex<VecDeque<Message>>,
     reported: Notify,
 }
@@ -137,7 +137,7 @@ impl FakeController {
                     });
                     let connection = Builder::new(TokioExecutor::new())
                         .serve_connection(TokioIo::new(stream), service);
-                    // A node that ends its connection has its reasons.
+                    // A node may end its connection at any time.
                     tokio::select! {
                         _ = connection => {}
                         () = ending.cancelled() => {}
@@ -156,18 +156,18 @@ impl FakeController {
         }
     }
 
-    /// Where nodes reach it.
+    /// The address for nodes.
     pub(crate) fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// What somebody of the network may show until `end`.
+    /// Credentials for a member of the network, valid until `end`.
     pub(crate) fn credentials(&self, bearer: Bearer, end: Timestamp) -> Credentials {
         let key = NodeKey::fresh().expect("a key");
         certify_until(&self.authority, bearer, &key, end)
     }
 
-    /// An identity of a node, in files below its folder.
+    /// The identity of a node, in files below its folder.
     pub(crate) fn identity(
         &self,
         folder: &Path,
@@ -191,24 +191,24 @@ impl FakeController {
         files
     }
 
-    /// The controller is gone.
+    /// Stops the controller for good.
     pub(crate) async fn kill(&self) {
         self.stop.cancel();
         let mut ended = self.ended.clone();
         ended.wait_for(|ended| *ended).await.expect("it ends");
     }
 
-    /// Tells every open feed something; who comes later hears what is set.
+    /// Sends a frame to every open feed; later feeds get the stored state only.
     pub(crate) fn tell(&self, frame: &Frame) {
         let mut feeds = self.state.feeds.lock().expect("lock");
-        // Whoever connects anew is told it again, as by a controller.
+        // A new connection gets it too, as from a real controller.
         if let Frame::Fleet(fleet) = frame {
             *self.state.fleet.lock().expect("lock") = Some(fleet.clone());
         }
         feeds.retain(|(_, feed)| feed.send(frame.clone()).is_ok());
     }
 
-    /// Tells one node alone.
+    /// Sends a frame to one node only.
     pub(crate) fn tell_to(&self, node: &str, frame: &Frame) {
         let feeds = self.state.feeds.lock().expect("lock");
         for (_, feed) in feeds.iter().filter(|(name, _)| name.as_str() == node) {
@@ -216,18 +216,18 @@ impl FakeController {
         }
     }
 
-    /// Tells every open feed what an app should be.
+    /// Sends an app's desired state to every open feed.
     pub(crate) fn tell_app(&self, desired: AppDesired) {
         self.tell(&app_frame(&self.state, desired));
     }
 
-    /// The value of a secret from now on.
+    /// Sets the value of a secret.
     pub(crate) fn set_secret(&self, name: &str, value: &str) {
         let mut secrets = self.state.secrets.lock().expect("lock");
         secrets.insert(name.to_owned(), value.to_owned());
     }
 
-    /// The next thing that was reported, in order.
+    /// The next report, in order.
     pub(crate) async fn report(&self) -> Message {
         loop {
             let reported = self.state.reported.notified();
@@ -238,7 +238,7 @@ impl FakeController {
         }
     }
 
-    /// The first report that is wanted; those before it are forgotten.
+    /// Waits for the first report that `wanted` accepts; those before it are dropped.
     pub(crate) async fn until_reported<T>(&self, wanted: impl Fn(Message) -> Option<T>) -> T {
         let found = async {
             loop {
@@ -260,14 +260,14 @@ impl FakeController {
         );
     }
 
-    /// Answers whoever asks for the machine code of a component.
+    /// Offers machine code of a component.
     pub(crate) fn offer_compiled(&self, component: &[u8], engine: &str, bytes: Vec<u8>) {
         let of = (Digest::of(component).to_string(), engine.to_owned());
         let mut compiled = self.state.compiled.lock().expect("lock");
         compiled.insert(of, bytes.into());
     }
 
-    /// Desired state as the snapshot tells it from now on.
+    /// Sets the desired state for the next snapshot.
     pub(crate) fn set(&self, desired: AppDesired) {
         *self.state.revision.lock().expect("lock") = desired.revision;
         let mut apps = self.state.apps.lock().expect("lock");
@@ -278,7 +278,7 @@ impl FakeController {
         }
     }
 
-    /// The controller cannot be asked for anything and ends its feeds, or can be asked again.
+    /// Makes the controller unavailable, which also ends its feeds, or available again.
     pub(crate) fn away(&self, away: bool) {
         self.state.away.store(away, Ordering::SeqCst);
         if away {
@@ -286,22 +286,22 @@ impl FakeController {
         }
     }
 
-    /// Ends the feeds: nodes begin new ones, and hear all that is set.
+    /// Ends the feeds: nodes open new ones, and get the whole stored state.
     pub(crate) fn end_feeds(&self) {
         self.state.feeds.lock().expect("lock").clear();
     }
 
-    /// Usage is refused, or taken again.
+    /// Refuses usage, or accepts it again.
     pub(crate) fn usage_away(&self, away: bool) {
         self.state.usage_away.store(away, Ordering::SeqCst);
     }
 
-    /// The receipts of the next batches are lost.
+    /// Loses the receipts of the next batches.
     pub(crate) fn lose_receipts(&self, batches: usize) {
         self.state.lose_receipts.store(batches, Ordering::SeqCst);
     }
 
-    /// Batches that came more than once.
+    /// The number of batches that were sent more than once.
     pub(crate) fn usage_again(&self) -> usize {
         self.state.usage_again.load(Ordering::SeqCst)
     }
@@ -312,7 +312,7 @@ impl FakeController {
         all.collect()
     }
 
-    /// Everything that is counted.
+    /// The sum of everything that was counted.
     pub(crate) fn counted(&self) -> Quantities {
         let mut all = Quantities::default();
         for sum in self.sums() {
@@ -322,7 +322,7 @@ impl FakeController {
         all
     }
 
-    /// Calls of an app that are counted, by how they ended.
+    /// The counted calls of an app, by outcome.
     pub(crate) fn outcomes(&self, app: &str) -> BTreeMap<UsageOutcome, i64> {
         let mut all = BTreeMap::new();
         for sum in self.sums().iter().filter(|sum| sum.app.as_str() == app) {
@@ -332,7 +332,7 @@ impl FakeController {
         all
     }
 
-    /// What the snapshot says of an app.
+    /// The desired state of an app in the snapshot.
     pub(crate) fn desired(&self, app: &str) -> Option<AppDesired> {
         let apps = self.state.apps.lock().expect("lock");
         apps.values()
@@ -340,12 +340,12 @@ impl FakeController {
             .cloned()
     }
 
-    /// What operators said, told with the next snapshot.
+    /// Sets the operators' decisions for the next snapshot.
     pub(crate) fn set_fleet(&self, fleet: FleetDesired) {
         *self.state.fleet.lock().expect("lock") = Some(fleet);
     }
 
-    /// Calls counted towards quotas, told with the next snapshot.
+    /// Sets the calls counted towards quotas for the next snapshot.
     pub(crate) fn set_used(&self, used: Vec<AppUsed>) {
         *self.state.used.lock().expect("lock") = used;
     }
@@ -362,7 +362,7 @@ impl FakeController {
         self.state.stalled.send_replace(stalled);
     }
 
-    /// How often an artifact was asked for, and how often a part of one was given.
+    /// The number of requests for artifacts, and of those answered with a part.
     pub(crate) fn artifact_requests(&self) -> (usize, usize) {
         (
             self.state.requests.load(Ordering::SeqCst),
@@ -370,12 +370,12 @@ impl FakeController {
         )
     }
 
-    /// Only this node gets the lease on being the head from now on.
+    /// Grants the head's lease to this node only.
     pub(crate) fn lease_for(&self, node: &str) {
         *self.state.head.lock().expect("lock") = Some(node.parse().expect("node"));
     }
 
-    /// How often the lease was asked for.
+    /// How often the lease was requested.
     pub(crate) fn lease_requests(&self) -> usize {
         self.state.lease_requests.load(Ordering::SeqCst)
     }
@@ -385,7 +385,7 @@ impl FakeController {
     }
 }
 
-/// An app as nodes are told of it.
+/// The frame of an app as nodes get it.
 fn app_frame(state: &State, desired: AppDesired) -> Frame {
     let set = state.secrets.lock().expect("lock");
     let functions = desired.spec.iter().flat_map(|spec| &spec.functions);
@@ -463,7 +463,7 @@ fn feed(state: &State, node: NodeId) -> Response<Body> {
     let revision = *state.revision.lock().expect("lock");
     let heartbeat = DurationMs::from_millis(u64::try_from(HEARTBEAT.as_millis()).expect("short"));
     let mut first = vec![Frame::Hello(Hello { heartbeat }), Frame::Snapshot(revision)];
-    // Nothing is told between what is read here and what comes afterwards.
+    // Locked, so that nothing is sent between this state and what follows.
     let mut feeds = state.feeds.lock().expect("lock");
     first.extend(state.fleet.lock().expect("lock").clone().map(Frame::Fleet));
     let apps = state.apps.lock().expect("lock");
@@ -518,7 +518,7 @@ async fn artifact(state: &State, digest: &str, headers: &HeaderMap) -> Response<
     }
     let mut response = if cut {
         let half = bytes.slice(..bytes.len() / 2);
-        // One step later, so that what comes before has left.
+        // One step later, so that the bytes before it are sent.
         let broken = async {
             tokio::task::yield_now().await;
             Err(std::io::Error::other("cut"))

@@ -27,7 +27,7 @@ impl Signer {
         }
     }
 
-    /// The public half as a JWK.
+    /// The public key as a JWK.
     fn public(&self) -> Value {
         // An uncompressed point: 4, then both coordinates.
         let point = self.pair.public_key().as_ref();
@@ -37,7 +37,7 @@ impl Signer {
         })
     }
 
-    /// A token with these claims beside issuer, audience and an end far away.
+    /// A token with these claims in addition to issuer, audience and a distant expiry.
     pub(crate) fn token(&self, claims: Value) -> String {
         let mut all = json!({ "iss": "https://id.test", "aud": "api", "exp": 4_000_000_000_u64 });
         for (name, value) in claims.as_object().expect("an object") {
@@ -96,24 +96,24 @@ impl Provider {
         &self.url
     }
 
-    /// Publishes the keys of these signers, and one of a kind that nobody knows.
+    /// Publishes the keys of these signers, and one of an unknown type.
     pub(crate) fn publish(&self, signers: &[&Signer]) {
         let mut keys: Vec<Value> = vec![json!({ "kty": "quantum", "kid": "future" })];
         keys.extend(signers.iter().map(|signer| signer.public()));
         *self.state.keys.lock().expect("lock") = keys;
     }
 
-    /// Answers nothing but 503, or answers again.
+    /// Answers everything with 503, or works again.
     pub(crate) fn away(&self, away: bool) {
         self.state.away.store(away, Ordering::SeqCst);
     }
 
-    /// How often the keys were asked for.
+    /// How often the keys were requested.
     pub(crate) fn asked(&self) -> usize {
         self.state.asked.load(Ordering::SeqCst)
     }
 
-    /// It is gone.
+    /// Stops the provider for good.
     pub(crate) async fn kill(&self) {
         self.handle.stop(false).await;
     }

@@ -12,7 +12,7 @@ use reqwest::{Client, RequestBuilder};
 
 use super::{Network, host};
 
-/// What such an agent is started with, each time the same.
+/// The configuration of such an agent, the same at each start.
 pub(crate) struct Killable {
     config: PathBuf,
     log: PathBuf,
@@ -24,7 +24,7 @@ impl Killable {
         Self::with(network, |_| {})
     }
 
-    /// The same with other settings.
+    /// The same with changed settings.
     pub(crate) fn with(network: &Network, change: impl FnOnce(&mut Settings)) -> Self {
         let local = std::net::IpAddr::V4(Ipv4Addr::LOCALHOST);
         let gateway = SocketAddr::new(local, ports::local());
@@ -48,14 +48,14 @@ impl Killable {
         }
     }
 
-    /// Starts it and does not wait for anything.
+    /// Starts the process without waiting for anything.
     pub(crate) fn spawn(&self) -> Process {
         let exe = env!("CARGO_BIN_EXE_fdn-edge-agent");
         let program = Program::new(exe, ["--config".as_ref(), self.config.as_os_str()]);
         program.start(&self.log).expect("it starts")
     }
 
-    /// Starts it and waits until it listens.
+    /// Starts the process and waits until it listens.
     pub(crate) async fn start(&self) -> Process {
         let mut process = self.spawn();
         wait::until("the agent to listen", async || {

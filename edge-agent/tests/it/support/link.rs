@@ -1,4 +1,4 @@
-//! A runtime that is far away: every order and every call takes a while to get there, and the answer as long to come back.
+//! A distant runtime: every order, call and answer takes a while to arrive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use fdn_instances::{
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// A runtime behind a link with this delay each way.
+/// A runtime behind a link with this delay in each direction.
 #[derive(Debug)]
 pub(crate) struct Far<R> {
     pub(crate) near: R,
@@ -73,7 +73,7 @@ impl Instance for FarInstance {
     }
 
     fn state(&self) -> watch::Receiver<InstanceState> {
-        // What happens there is known here as late as everything else.
+        // State changes arrive as late as everything else.
         let mut near = self.near.state();
         let (here, state) = watch::channel(near.borrow().clone());
         let delay = self.delay;

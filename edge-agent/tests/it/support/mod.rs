@@ -40,20 +40,20 @@ use tempfile::TempDir;
 
 pub(crate) use controller::FakeController;
 
-/// A network for one test.
+/// The network of one test.
 pub(crate) struct Network {
     pub(crate) folder: TempDir,
     pub(crate) controller: FakeController,
     pub(crate) client: Client,
-    /// What the network's controller asks nodes with.
+    /// The credentials with which the network's controller calls nodes.
     pub(crate) credentials: Credentials,
     asker: Client,
-    /// The clusters of nodes that were started.
+    /// The clusters of the started nodes.
     clusters: Mutex<BTreeMap<NodeId, ClusterId>>,
     revision: AtomicU64,
-    /// Nodes that were started in this network.
+    /// The started nodes.
     nodes: Mutex<BTreeSet<NodeId>>,
-    /// Ends the connections of nodes.
+    /// Cancelled to end the connections of nodes.
     stop: CancellationToken,
 }
 
@@ -78,7 +78,7 @@ impl Network {
         }
     }
 
-    /// Settings of a node of this network, small enough for many at a time.
+    /// Settings of a node of this network, small enough for many at the same time.
     pub(crate) fn settings(&self, node: &str) -> Settings {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let mut settings = Settings {
@@ -103,7 +103,7 @@ impl Network {
         settings.usage.seal_after = DurationMs::from_millis(50);
         settings.usage.retry_first = DurationMs::from_millis(10);
         settings.usage.retry_max = DurationMs::from_millis(50);
-        // No test depends on the machine's own devices.
+        // No test may depend on the machine's own devices.
         settings.devices.enabled = false;
         settings.stop.drain = DurationMs::from_millis(0);
         settings.stop.grace = DurationMs::from_secs(10);
@@ -145,7 +145,7 @@ impl Network {
         Link::start(&settings.centre, files, metrics, stop).expect("an identity")
     }
 
-    /// An agent with a connection, on an engine.
+    /// Starts an agent with a connection, on an engine.
     pub(crate) async fn start_agent(
         &self,
         settings: Settings,
@@ -156,7 +156,7 @@ impl Network {
         starting.await.expect("the agent starts")
     }
 
-    /// The same, or why it does not start.
+    /// The same; returns the error if it does not start.
     pub(crate) async fn try_agent(
         &self,
         mut settings: Settings,
@@ -164,7 +164,7 @@ impl Network {
         runtime: Option<Arc<dyn Runtime>>,
     ) -> Result<Agent, fdn_edge_agent::Error> {
         if settings.tls.certificate.is_none() {
-            // Files of its own: what it is told of authorities must not keep it from the controller.
+            // A separate copy, so that new authorities cannot cut it off from the controller.
             let folder = self
                 .folder
                 .path()
@@ -182,7 +182,7 @@ impl Network {
         Box::pin(Agent::start_with(settings, connection, machine, runtime)).await
     }
 
-    /// An agent on which container images run in `runtime`.
+    /// An agent whose container images run in `runtime`.
     pub(crate) async fn agent_with(&self, settings: Settings, runtime: Arc<dyn Runtime>) -> Agent {
         self.nodes
             .lock()
@@ -192,23 +192,23 @@ impl Network {
         self.start_agent(settings, machine, Some(runtime)).await
     }
 
-    /// What is deployed from now on has to be known to this node as well before a test goes on.
+    /// Adds a node that must know further deployments before a test goes on.
     pub(crate) fn knows(&self, node: NodeId) {
         self.nodes.lock().expect("lock").insert(node);
     }
 
-    /// A node is gone.
+    /// Removes a node that is gone.
     pub(crate) fn forgets(&self, node: &str) {
         let node: NodeId = node.parse().expect("node");
         self.nodes.lock().expect("lock").remove(&node);
     }
 
-    /// A question of a controller to an agent.
+    /// A controller's request to an agent.
     pub(crate) fn ask(&self, agent: &Agent, target: &str) -> RequestBuilder {
         self.asker.get(self.asked_at(agent, target))
     }
 
-    /// Where an agent is asked.
+    /// The URL of an agent for controllers.
     pub(crate) fn asked_at(&self, agent: &Agent, target: &str) -> String {
         let clusters = self.clusters.lock().expect("lock");
         let node = NodeIdentity {
@@ -224,7 +224,7 @@ impl Network {
         Revision(self.revision.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Puts a component into the controller's store, makes it the app's current version and tells the nodes.
+    /// Stores a component at the controller, makes it the app's current version and tells the nodes.
     pub(crate) async fn deploy(
         &self,
         app: &str,
@@ -253,7 +253,7 @@ impl Network {
         revision
     }
 
-    /// Desired state of an app of one function, with a new revision; told to nobody yet.
+    /// The desired state of an app of one function, with a new revision; not sent yet.
     pub(crate) fn desired(
         &self,
         app: &str,
@@ -296,7 +296,7 @@ impl Network {
         }
     }
 
-    /// Gives an app that is deployed another policy, and waits until the nodes know it.
+    /// Changes the policy of a deployed app, and waits until the nodes know it.
     pub(crate) async fn regulate(&self, app: &str, gateway: GatewaySpec) {
         let mut desired = self.controller.desired(app).expect("a deployed app");
         desired.revision = self.next_revision();
@@ -306,7 +306,7 @@ impl Network {
         self.demand(desired).await;
     }
 
-    /// Tells what an app should be, and waits until the nodes know it.
+    /// Sends an app's desired state, and waits until the nodes know it.
     pub(crate) async fn demand(&self, desired: AppDesired) {
         let (app, revision) = (desired.app.clone(), desired.revision);
         self.controller.set(desired.clone());
@@ -314,7 +314,7 @@ impl Network {
         self.until_known(app.as_str(), revision).await;
     }
 
-    /// Takes an app away.
+    /// Deletes an app.
     pub(crate) async fn delete(&self, app: &str) {
         let desired = AppDesired {
             app: app.parse().expect("app"),
@@ -329,7 +329,7 @@ impl Network {
         self.controller.tell_app(desired);
     }
 
-    /// Tells what operators said.
+    /// Sends the operators' decisions.
     pub(crate) async fn tell_fleet(&self, fleet: FleetDesired) {
         self.controller.tell(&Frame::Fleet(fleet));
     }
@@ -345,7 +345,7 @@ impl Network {
         self.client.post(url).header(HOST, host(app))
     }
 
-    /// The text that an app answers.
+    /// The text with which an app answers.
     pub(crate) async fn text(&self, agent: &Agent, app: &str) -> String {
         let answer = self.get(agent, app, "/").send().await.expect("an answer");
         let status = answer.status();
@@ -354,7 +354,7 @@ impl Network {
         text
     }
 
-    /// Waits until an app answers this text.
+    /// Waits until an app answers with this text.
     pub(crate) async fn until_text(&self, agent: &Agent, app: &str, expected: &str) {
         wait::until(&format!("{app} to answer {expected:?}"), async || {
             let answer = self
@@ -384,7 +384,7 @@ impl Network {
         found.rsplit(' ').next()?.parse().ok()
     }
 
-    /// The statuses that come to the controller until `wanted` is content.
+    /// Reads the node statuses that reach the controller until one satisfies `wanted`.
     pub(crate) async fn until_status(
         &self,
         wanted: impl Fn(&fdn_core::message::NodeStatus) -> bool,
@@ -396,7 +396,7 @@ impl Network {
         self.controller.until_reported(status).await
     }
 
-    /// Waits until every node has told that it knows this revision of the app.
+    /// Waits until every node has reported that it knows this revision of the app.
     async fn until_known(&self, app: &str, revision: Revision) {
         let missing = self.nodes.lock().expect("lock").clone();
         if missing.is_empty() {
@@ -416,7 +416,7 @@ impl Network {
         .await;
     }
 
-    /// Waits until the node has told that the app has this revision and is in a phase.
+    /// Waits until the node has reported this revision of the app in this phase.
     pub(crate) async fn until_phase(
         &self,
         app: &str,
@@ -433,8 +433,8 @@ impl Network {
     }
 }
 
-/// No pause of a busy machine is taken for a failure. What a call waits for is still below the patience of the tests' client, so that the
-/// node's answer is seen.
+/// Lengthens timeouts, so that a pause of a busy machine does not count as a failure. The waiting times of calls stay below the timeout of the
+/// tests' client, so that the node's answer is seen.
 fn lengthen(settings: &mut Settings) {
     let patience = DurationMs::from_secs(50);
     settings.gateway.head_timeout = patience;
@@ -450,10 +450,10 @@ fn lengthen(settings: &mut Settings) {
     settings.workflows.keep_alive = patience;
 }
 
-/// Bytes that a controller that is played does not read at once.
+/// Flow-control windows of the simulated controller, in bytes: of a stream, and of a connection.
 const WINDOWS: (u32, u32) = (1 << 20, 1 << 20);
 
-/// A client that asks nodes with these credentials.
+/// A client that calls nodes with these credentials.
 pub(crate) fn asker(credentials: &Credentials) -> Client {
     let tls = credentials.client_of_nodes(Arc::new(|_| false));
     let client =
@@ -476,7 +476,7 @@ pub(crate) fn tight() -> Manifest {
     }
 }
 
-/// The problem that an answer is, checked against its header.
+/// The problem in a response, checked against its header.
 pub(crate) async fn problem(answer: Response) -> fdn_core::Problem {
     assert_eq!(answer.headers()["content-type"], "application/problem+json");
     let status = answer.status().as_u16();
@@ -497,7 +497,7 @@ pub(crate) async fn problem(answer: Response) -> fdn_core::Problem {
     problem
 }
 
-/// A client that speaks HTTP/2 from the first byte on and finds these apps at the agent's gateway.
+/// A client that speaks HTTP/2 from the first byte and finds these apps at the agent's gateway.
 pub(crate) fn http2_client(agent: &Agent, apps: &[&str]) -> Client {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)

@@ -20,15 +20,15 @@ use crate::bursts::runtime;
 /// The CPU of one instance ([`crate::bursts::container`]).
 pub(crate) const INSTANCE: u64 = 10;
 
-/// One node.
+/// A node of the cluster.
 pub(crate) struct Member {
     pub(crate) agent: Agent,
     pub(crate) engine: Arc<FakeEngine>,
-    /// Calls that run here now, and the most at a time.
+    /// The calls that run here, now and at most.
     pub(crate) load: Load,
 }
 
-/// How many calls run in the instances of one engine.
+/// The number of calls that run in the instances of one engine.
 #[derive(Clone, Default)]
 pub(crate) struct Load {
     now: Arc<AtomicUsize>,
@@ -55,7 +55,7 @@ impl Drop for Running {
     }
 }
 
-/// Where calls meet: each answers once so many run at the same time, on all nodes together, or the gate was opened.
+/// A barrier for calls: each answers once this many run at the same time on all nodes together, or the gate was opened.
 #[derive(Clone)]
 pub(crate) struct Meeting {
     all: watch::Sender<usize>,
@@ -76,7 +76,7 @@ impl Meeting {
         self.open.send_replace(true);
     }
 
-    /// A program whose calls meet, on one engine.
+    /// A program whose calls wait at this barrier, on one engine.
     pub(crate) fn program(&self, load: &Load) -> FakeProgram {
         let (meeting, load) = (self.clone(), load.clone());
         FakeProgram::new(move |_, _| {
@@ -99,7 +99,7 @@ impl Meeting {
     }
 }
 
-/// Settings of a node of a cluster that has room for so many instances.
+/// Settings of a node of a cluster with room for this many instances.
 pub(crate) fn settings(
     network: &Network,
     node: &str,
@@ -107,7 +107,7 @@ pub(crate) fn settings(
     seed: Option<SocketAddr>,
 ) -> Settings {
     let mut settings = network.settings(node);
-    // A node without room for one is a gateway only.
+    // A node without room for an instance is a gateway only.
     settings.capacity.cpu_milli = MilliCpu((room * INSTANCE).max(INSTANCE / 2));
     // These tests fill nodes with one app.
     settings.admission.app_share = Percent::WHOLE;
@@ -117,7 +117,7 @@ pub(crate) fn settings(
     settings.peers.cluster.plaintext = true;
     settings.peers.cluster.seeds = seed.into_iter().collect();
     settings.peers.cluster.founder = seed.is_none();
-    // A node that has died is given up after a while, and one that is only slow is not.
+    // A dead node is given up after a while, one that is only slow is not.
     let timing = &mut settings.peers.cluster.timing;
     timing.wanted = DurationMs::from_secs(50);
     timing.lease = DurationMs::from_secs(8);
@@ -129,7 +129,7 @@ pub(crate) fn settings(
     settings
 }
 
-/// Where other nodes reach an agent.
+/// The address of an agent for other nodes.
 pub(crate) fn address(agent: &Agent) -> SocketAddr {
     let peers = agent.peers().expect("it takes part");
     peers.cluster().expect("it has started").address()
@@ -145,7 +145,7 @@ impl Member {
         let (engine, load) = (FakeEngine::new(), Load::default());
         engine.add_image(image, meeting.program(&load));
         let runtime = runtime(&engine, settings.node.as_str());
-        // Boxed, because settings are large and it is part of every test's future.
+        // Boxed, because settings are large and part of every test's future.
         let agent = Box::pin(network.agent_with(settings, runtime)).await;
         Self {
             agent,
@@ -174,7 +174,7 @@ pub(crate) async fn cluster(
     members
 }
 
-/// Whether a node is one of so many members that may act and have a head.
+/// Whether a node is one of this many members, with a quorum and a head.
 pub(crate) fn is_whole(status: &ClusterStatus, members: usize) -> bool {
     status.joined
         && status.quorum
@@ -186,7 +186,7 @@ pub(crate) fn is_whole(status: &ClusterStatus, members: usize) -> bool {
             .all(|one| one.connected || one.node == status.node)
 }
 
-/// Waits until a node's view of its cluster is as wanted.
+/// Waits until a node's view of its cluster satisfies `wanted`.
 pub(crate) async fn until_status(agent: &Agent, wanted: impl Fn(&ClusterStatus) -> bool) {
     let peers = agent.peers().expect("it takes part");
     let cluster = peers.cluster().expect("it has started");
@@ -201,12 +201,12 @@ pub(crate) async fn until_status(agent: &Agent, wanted: impl Fn(&ClusterStatus) 
     .await;
 }
 
-/// An agent on a tokio runtime of its own, which can be killed as a machine that loses power.
+/// An agent on a tokio runtime of its own, which can be killed like a machine that loses power.
 pub(crate) struct Mortal {
     runtime: tokio::runtime::Runtime,
     pub(crate) address: SocketAddr,
     pub(crate) gateway: SocketAddr,
-    /// Not dropped in order: it is killed.
+    /// Never dropped, because it is killed.
     _agent: std::mem::ManuallyDrop<Agent>,
 }
 
@@ -224,7 +224,7 @@ impl Mortal {
             .expect("a runtime");
         network.knows(settings.node.clone());
         let connection = {
-            // Its tasks end with the agent's runtime.
+            // The connection's tasks end with the agent's runtime.
             let _own = own.enter();
             Some(network.connection(&settings))
         };
@@ -248,7 +248,7 @@ impl Mortal {
         &self._agent
     }
 
-    /// All its tasks and sockets are gone at once.
+    /// Ends all its tasks and sockets at once.
     pub(crate) fn kill(self) {
         self.runtime.shutdown_background();
     }

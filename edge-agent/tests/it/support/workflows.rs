@@ -12,7 +12,7 @@ use fdn_edge_agent::Settings;
 
 use super::{Network, host};
 
-/// Settings of a node of `cluster` that takes stage calls, on loopback addresses.
+/// Settings of a node of `cluster` that accepts stage calls, on loopback addresses.
 pub(crate) fn settings(network: &Network, node: &str, cluster: &str) -> Settings {
     let mut settings = network.settings(node);
     settings.cluster = cluster.parse().expect("cluster");
@@ -22,10 +22,10 @@ pub(crate) fn settings(network: &Network, node: &str, cluster: &str) -> Settings
     settings
 }
 
-/// A function of a workflow: its name, its component, whether it may run twice.
+/// A function of a workflow: its name, its component, whether it is idempotent.
 pub(crate) type Function<'a> = (&'a str, Vec<u8>, bool);
 
-/// A workflow as the controller would tell of it: `places` says which stages run elsewhere for calls that come to eu-west.
+/// The desired state of a workflow as from the controller: `places` names the stages that run elsewhere for calls that come to eu-west.
 pub(crate) fn desired(
     network: &Network,
     app: &str,
@@ -79,7 +79,7 @@ pub(crate) fn desired(
     }
 }
 
-/// Tells of a workflow, and waits until `node` serves it.
+/// Sends a workflow, and waits until `node` serves it.
 pub(crate) async fn deploy(network: &Network, node: &str, desired: AppDesired) {
     network.controller.set(desired.clone());
     network.tell(desired.clone()).await;
@@ -97,7 +97,7 @@ pub(crate) async fn deploy(network: &Network, node: &str, desired: AppDesired) {
     network.until_status(ready).await;
 }
 
-/// Tells where the agents of us-east take stage calls.
+/// Announces the addresses at which the agents of us-east accept stage calls.
 pub(crate) async fn tell_addresses(network: &Network, us: &[SocketAddr], authorities: Vec<String>) {
     let fleet = FleetDesired {
         revision: network.next_revision(),

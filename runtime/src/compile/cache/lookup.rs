@@ -1,7 +1,8 @@
-//! What the compiler asks for a function before it compiles it, during one compilation.
+//! The compiler's view of the cache during one compilation: it looks up each function before it compiles it.
 //!
-//! The compiler's key is the SHA-256 of all that it reads to compile a function: its code as the compiler sees it after translation, the target, and all
-//! settings and features. Version and engine are not in it: the version stands in each value, where the compiler checks it, and a pack is of one engine.
+//! The compiler's key is the SHA-256 of everything that it reads to compile a function: the code after translation, the target, and all
+//! settings and features. Compiler version and engine are not part of it: the version is stored in each value, where the compiler checks it,
+//! and a pack is for one engine.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -18,27 +19,27 @@ use wasmtime::CacheStore;
 use super::pack::{self, Key, Pack, Place};
 use super::pack_name;
 
-/// Smaller packs are not kept: compiling so little again takes milliseconds.
+/// The smallest pack that is kept, in bytes: compiling less again takes only milliseconds.
 pub(super) const PACK_MIN: u64 = 64 << 10;
 
-/// What one compilation found in the cache, and what it left.
+/// What one compilation found in the cache, and what it added.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheUse {
-    /// Functions that were there.
+    /// Functions that were found.
     pub hits: u64,
-    /// Functions that were compiled.
+    /// Functions that were not found and had to be compiled.
     pub misses: u64,
-    /// Packs that functions were found in.
+    /// Packs in which functions were found.
     pub used: Vec<Digest>,
-    /// Packs that were not what they should be; they are removed.
+    /// Packs that are damaged or useless; they are removed.
     pub damaged: Vec<Digest>,
-    /// The pack of what was compiled, if that is worth keeping.
+    /// The pack of what was compiled, if it is large enough to keep.
     pub made: Option<Digest>,
-    /// Why there is none although there should be.
+    /// Why that pack could not be written.
     pub failure: Option<String>,
 }
 
-/// The packs of a folder, and what is added to them.
+/// The packs of a folder, and the functions compiled since.
 pub(crate) struct Lookup {
     engine: String,
     packs: Vec<Opened>,
@@ -46,7 +47,7 @@ pub(crate) struct Lookup {
     unreadable: Vec<Digest>,
     index: HashMap<Key, (usize, Place)>,
     fresh: Mutex<Fresh>,
-    /// The most bytes that are added.
+    /// The most bytes of the new pack.
     room: u64,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -62,12 +63,12 @@ struct Opened {
 #[derive(Default)]
 struct Fresh {
     values: BTreeMap<Key, Vec<u8>>,
-    /// Bytes of the pack, as far as they depend on the values.
+    /// Bytes of the new pack's entries and values.
     size: u64,
 }
 
 impl Lookup {
-    /// Opens the packs of a folder. One that cannot be used is left out.
+    /// Opens the packs of a folder. A pack that cannot be used is skipped.
     pub(crate) fn open(folder: &Path, engine: &str, room: u64) -> Self {
         let mut names: Vec<Digest> = std::fs::read_dir(folder)
             .into_iter()
@@ -89,7 +90,7 @@ impl Lookup {
         for name in names {
             match Pack::open(&super::pack_file(folder, &name), engine) {
                 Ok(pack) => lookup.add(name, pack),
-                // Evicted since the folder was read.
+                // Evicted since the folder was listed.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => {
                     debug!(%name, %error, "a pack is left out");
@@ -102,7 +103,7 @@ impl Lookup {
 
     fn add(&mut self, name: Digest, mut pack: Pack) {
         let at = self.packs.len();
-        // What two compilations at the same time have both made is read from one of them, so that the other goes in time.
+        // Functions that two concurrent compilations both made are read from one pack only, so that the other is eventually evicted.
         for (key, place) in std::mem::take(&mut pack.entries) {
             self.index.entry(key).or_insert((at, place));
         }
@@ -186,7 +187,7 @@ impl CacheStore for Lookup {
             && let Some(opened) = self.packs.get(*at)
             && !opened.damaged.swap(true, Ordering::Relaxed)
         {
-            // The compiler did not take what it found: another version of it has written this pack.
+            // The compiler did not accept what was found: the pack was written by another version of the compiler.
             debug!(name = %opened.name, "the compiler takes nothing of this pack");
         }
         let size = value.len() as u64 + pack::ENTRY;

@@ -1,10 +1,11 @@
-//! The compile cache: machine code of single functions, so that a component with the same engine of a language inside as an earlier one is not
-//! compiled as a whole.
+//! The compile cache: machine code of single functions, so that a component which embeds the same language engine as an earlier one is not
+//! compiled from scratch.
 //!
-//! A folder of [packs](pack), one for each compilation that made something new. Its owner lists, bounds and brings them; the compiling process reads
-//! them and writes one more ([`lookup`]). What is damaged is compiled again and its pack removed.
+//! A folder of [packs](pack), one for each compilation that produced something new. Its owner lists them, bounds them and adds packs from
+//! elsewhere; the compiling process reads them and writes one more ([`lookup`]). Damaged functions are compiled again and their pack removed.
 //!
-//! Who can write to the folder can run native code in whatever runs what is compiled: it belongs to the process's own user and nobody else.
+//! Whoever can write to the folder can run native code in every process that runs the compiled result: the folder must belong to the process's
+//! own user and be writable by nobody else.
 
 mod lookup;
 mod pack;
@@ -28,22 +29,22 @@ use crate::engine::config;
 pub use lookup::CacheUse;
 pub(crate) use lookup::Lookup;
 
-/// The most packs of a cache: each is opened for every compilation.
+/// The most packs in a cache: each is opened for every compilation.
 pub const PACKS_MAX: usize = 512;
-/// A compilation adds no more than this part of the bound, so that a single component does not drive out all others.
+/// A compilation adds at most the bound divided by this, so that a single component does not evict all others.
 const SHARE: u64 = 4;
 
-/// Where a pack lies.
+/// The path of a pack.
 fn pack_file(folder: &Path, name: &Digest) -> PathBuf {
     folder.join(format!("{}.pack", name.hex()))
 }
 
-/// Which pack a file is.
+/// The digest of the pack that a file name stands for; `None` if it is not a pack's name.
 fn pack_name(file_name: &OsStr) -> Option<Digest> {
     file_name.to_str()?.strip_suffix(".pack")?.parse().ok()
 }
 
-/// A folder of packs of this program's engine, bounded in bytes and number: the one whose last use is longest ago goes first. A cheap handle.
+/// A folder of packs for this program's engine, bounded in bytes and number: the least recently used is evicted first. A cheap handle.
 #[derive(Clone, Debug)]
 pub struct CompileCache(Arc<Inner>);
 
@@ -58,9 +59,9 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Packs {
     held: BTreeMap<Digest, Held>,
-    /// Those that were made here and that nobody has taken note of.
+    /// Packs that were made here and are not yet known to be kept elsewhere.
     made: BTreeSet<Digest>,
-    /// Counts uses.
+    /// A logical clock that counts uses.
     clock: u64,
     evicted: u64,
 }
@@ -68,7 +69,7 @@ struct Packs {
 #[derive(Debug)]
 struct Held {
     size: u64,
-    /// The count of its last use.
+    /// The time of its last use, by the logical clock.
     used: u64,
 }
 
@@ -83,7 +84,7 @@ impl Packs {
         self.held.insert(name, Held { size, used });
     }
 
-    /// Takes out what is beyond the bounds.
+    /// Removes packs beyond the bounds from the list and returns them.
     fn shrink(&mut self, limit: u64) -> Vec<Digest> {
         let mut victims = Vec::new();
         let mut size = self.size();
@@ -102,7 +103,7 @@ impl Packs {
     }
 }
 
-/// A pack while it is made or arrives. Dropped, it leaves nothing.
+/// A pack being written or received. Dropping it deletes its file.
 #[derive(Debug)]
 pub struct IncomingPack(tempfile::NamedTempFile);
 
@@ -121,10 +122,11 @@ impl IncomingPack {
 }
 
 impl CompileCache {
-    /// Opens a folder, which is made if need be: deletes what is left of broken writes, and what is no pack or one of another engine. Blocks.
+    /// Opens a folder, which is created if necessary, and deletes the remains of interrupted writes and packs that are damaged or for another
+    /// engine. Blocks.
     ///
     /// # Errors
-    /// When the folder cannot be made or read.
+    /// When the folder cannot be created or read.
     pub fn open(folder: PathBuf, limit: ByteSize) -> Result<Self, CompileError> {
         let engine = config::compatibility_key();
         let engine = engine.map_err(|error| super::worker_failed(&error.to_string()))?;
@@ -166,31 +168,31 @@ impl CompileCache {
         self.0.packs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The key of the engine that the packs are of.
+    /// The key of the engine that the packs are for.
     #[must_use]
     pub fn engine(&self) -> &str {
         &self.0.engine
     }
 
-    /// Bytes of all packs.
+    /// The bytes of all packs together.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.packs().size()
     }
 
-    /// Packs that went because others needed their room.
+    /// How many packs were evicted to make room.
     #[must_use]
     pub fn evicted(&self) -> u64 {
         self.packs().evicted
     }
 
-    /// The packs that are here.
+    /// The packs in the cache.
     #[must_use]
     pub fn names(&self) -> BTreeSet<Digest> {
         self.packs().held.keys().copied().collect()
     }
 
-    /// The packs that were made here and are not [known](CompileCache::known) elsewhere, with their sizes in bytes.
+    /// The packs that were made here and are not [known](CompileCache::known) to be kept elsewhere, with their sizes in bytes.
     #[must_use]
     pub fn made(&self) -> Vec<(Digest, u64)> {
         let packs = self.packs();
@@ -198,21 +200,21 @@ impl CompileCache {
         packs.made.iter().filter_map(size).collect()
     }
 
-    /// A pack that was made here is kept elsewhere, too.
+    /// Notes that a pack made here is kept elsewhere, too.
     pub fn known(&self, name: &Digest) {
         self.packs().made.remove(name);
     }
 
-    /// Where a pack lies.
+    /// The path of a pack.
     #[must_use]
     pub fn path(&self, name: &Digest) -> PathBuf {
         pack_file(&self.0.folder, name)
     }
 
-    /// A file for a pack that comes. Blocks.
+    /// A file for a pack to be received. Blocks.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn incoming(&self) -> Result<IncomingPack, CompileError> {
         let folder = &self.0.folder;
         tempfile::Builder::new()
@@ -222,11 +224,11 @@ impl CompileCache {
             .map_err(io_error(folder))
     }
 
-    /// Takes a pack in. `name` must be the digest of what was written, and somebody whom this process trusts like itself must have said that a compiler
-    /// wrote it: what it holds will be run as a native program. Blocks.
+    /// Adds a pack. `name` must be the digest of what was written, and a party that this process trusts as itself must have stated that a compiler
+    /// wrote it: its content will be run as native code. Blocks.
     ///
     /// # Errors
-    /// When it cannot be opened or its file fails.
+    /// When it cannot be opened, or a file operation fails.
     pub fn keep(&self, pack: IncomingPack, name: &Digest) -> Result<(), CompileError> {
         let path = self.path(name);
         pack::Pack::open(pack.path(), &self.0.engine).map_err(io_error(&path))?;
@@ -238,7 +240,7 @@ impl CompileCache {
         Ok(())
     }
 
-    /// Removes a pack; one that is not here is no error. Blocks.
+    /// Removes a pack; a missing one is not an error. Blocks.
     pub fn remove(&self, name: &Digest) {
         let mut packs = self.packs();
         packs.held.remove(name);
@@ -267,12 +269,12 @@ impl CompileCache {
         &self.0.folder
     }
 
-    /// The most bytes that a compilation adds.
+    /// The most bytes that one compilation may add.
     pub(super) fn room(&self) -> u64 {
         self.0.limit / SHARE
     }
 
-    /// Takes note of what a compilation found and made. What fails costs time later and nothing else. Blocks.
+    /// Records what a compilation found and made. Failures only cost time later. Blocks.
     pub(super) fn finish(&self, found: &CacheUse, pack: IncomingPack) {
         for name in &found.damaged {
             warn!(%name, "a pack of the compile cache is damaged or of another compiler; it is removed");
@@ -288,7 +290,7 @@ impl CompileCache {
         }
         drop(packs);
         for name in &found.used {
-            // So that it is known after a restart, too.
+            // Stored as the file's modification time, so that it is known after a restart, too.
             let touched =
                 File::open(self.path(name)).and_then(|f| f.set_modified(SystemTime::now()));
             drop(touched);
@@ -300,7 +302,7 @@ impl CompileCache {
             );
         }
         if let Some(name) = &found.made {
-            // Before, so that it goes again if there is no room for it.
+            // Before it is added, because adding it may evict it at once if there is no room.
             self.packs().made.insert(*name);
             if let Err(error) = self.keep(pack, name) {
                 self.packs().made.remove(name);

@@ -1,13 +1,13 @@
-//! A pack: the machine code of many single functions in one file, as one compilation left it.
+//! A pack: the machine code of many single functions in one file, as written by one compilation.
 //!
 //! ```text
 //! pack  = magic engine count (count times entry) sum values
 //! magic = "fdnpack1"      engine = SHA-256 of the engine's key      count = u32
 //! entry = key (32 bytes)  offset of the value in the file (u64)     its length (u32)     its SHA-256
-//! sum   = SHA-256 of all that stands before it
+//! sum   = SHA-256 of everything before it
 //! ```
 //!
-//! Numbers are little-endian. The sum covers the keys and the sums of the values, so a value is known by its key or not at all.
+//! Numbers are little-endian. The sum covers the keys and the sums of the values, so a value is found under its own key or not at all.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,7 +18,7 @@ use std::path::Path;
 use fdn_core::Digest;
 use fdn_core::digest::DigestBuilder;
 
-/// What the compiler knows a function by.
+/// The compiler's key of a function.
 pub(super) type Key = [u8; 32];
 
 const MAGIC: &[u8; 8] = b"fdnpack1";
@@ -26,10 +26,10 @@ const MAGIC: &[u8; 8] = b"fdnpack1";
 const HEAD: u64 = 8 + 32 + 4;
 /// Bytes of an entry.
 pub(super) const ENTRY: u64 = 32 + 8 + 4 + 32;
-/// Bytes of the sum after the last.
+/// Bytes of the sum after the last entry.
 const SUM: u64 = 32;
 
-/// Where a value lies.
+/// The position and checksum of a value.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     offset: u64,
@@ -40,15 +40,15 @@ pub(super) struct Place {
 /// An open pack.
 pub(super) struct Pack {
     file: File,
-    /// What it holds.
+    /// The keys and positions of its values.
     pub(super) entries: Vec<(Key, Place)>,
 }
 
 impl Pack {
-    /// Opens a pack and reads what it holds, not the values.
+    /// Opens a pack and reads its entries, but not the values.
     ///
     /// # Errors
-    /// When it cannot be read, is damaged, or is of another engine.
+    /// When it cannot be read, is damaged, or is for another engine.
     pub(super) fn open(path: &Path, engine: &str) -> io::Result<Self> {
         let file = File::open(path)?;
         let size = file.metadata()?.len();
@@ -89,10 +89,10 @@ impl Pack {
         Ok(Self { file, entries })
     }
 
-    /// Reads a value.
+    /// Reads and verifies a value.
     ///
     /// # Errors
-    /// When it cannot be read or is not what was written.
+    /// When it cannot be read or does not match its checksum.
     pub(super) fn read(&self, place: &Place) -> io::Result<Vec<u8>> {
         let length = usize::try_from(place.length).map_err(io::Error::other)?;
         let mut value = vec![0; length];
@@ -105,7 +105,7 @@ impl Pack {
     }
 }
 
-/// Writes a pack; its digest and its size in bytes.
+/// Writes a pack; returns its digest and its size in bytes.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -140,7 +140,7 @@ pub(super) fn write(
     Ok((hash.finish(), offset))
 }
 
-/// Digests what is read.
+/// A reader that hashes what is read.
 struct Summed<R> {
     inner: R,
     hash: DigestBuilder,

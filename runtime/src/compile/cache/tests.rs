@@ -6,7 +6,7 @@ use super::lookup::PACK_MIN;
 use super::*;
 use crate::compile::{CompileReport, in_process};
 
-/// As many functions as an engine of a language has more, and one that differs from version to version.
+/// A component with as many functions as a language engine adds, plus one that differs from version to version.
 fn component(functions: u32, version: u32) -> Vec<u8> {
     let body = |i: u32| {
         let step = format!("(i32.add (i32.mul (local.get 0) (i32.const 3)) (i32.const {i}))");
@@ -43,7 +43,7 @@ impl Bench {
         CompileCache::open(self.packs(), limit).expect("a cache")
     }
 
-    /// The machine code, and what the compilation said.
+    /// Returns the machine code and the report of the compilation.
     fn compile(&self, component: &[u8], cache: Option<&CompileCache>) -> (Vec<u8>, CompileReport) {
         let (input, output) = (self.file("in.wasm"), self.file("out.cwasm"));
         std::fs::write(&input, component).expect("written");
@@ -81,13 +81,13 @@ fn the_next_version_has_nearly_all_of_it_and_the_same_machine_code() {
         [made]
     );
 
-    // After a restart, too.
+    // The cache works after a restart, too.
     let cache = bench.cache(LARGE);
     let (code, report) = bench.compile(&second, Some(&cache));
     assert_eq!(code, bench.compile(&second, None).0);
     let report = found(report);
     assert!(report.hits >= u64::from(FUNCTIONS), "{report:?}");
-    // A few are looked for under another key, by the chance of what a thread compiled before them (ADR 0027).
+    // A few are looked up under another key, depending on what a thread happened to compile before them (ADR 0027).
     assert!(
         (1..u64::from(FUNCTIONS / 5)).contains(&report.misses),
         "{report:?}"
@@ -106,7 +106,7 @@ fn damage_costs_time_and_nothing_else() {
         bench.compile(&component, Some(&cache));
         cache.size()
     };
-    // In the head, the entries, and among the values.
+    // In the head, in the entries, and among the values.
     for at in [3, 20, 500, size / 2, size - 1] {
         let cache = bench.cache(LARGE);
         let made = *cache.names().first().expect("a pack");
@@ -117,7 +117,7 @@ fn damage_costs_time_and_nothing_else() {
         assert!(code == expected, "byte {at}");
         let report = found(report);
         assert_eq!(report.damaged, [made], "byte {at}");
-        // Without a single function it is removed as well, and made anew when it is missed.
+        // Even if all functions but one were usable, the pack is removed; it is made again when it is needed next.
         let anew = match report.made {
             Some(anew) => anew,
             None => {
@@ -130,7 +130,7 @@ fn damage_costs_time_and_nothing_else() {
         };
         assert_eq!(cache.names(), BTreeSet::from([anew]), "byte {at}");
     }
-    // Cut, and seen when the cache is opened.
+    // A truncated pack is detected when the cache is opened.
     let cache = bench.cache(LARGE);
     let path = cache.path(cache.names().first().expect("a pack"));
     let bytes = std::fs::read(&path).expect("a file");
@@ -142,7 +142,7 @@ fn damage_costs_time_and_nothing_else() {
 #[test]
 fn the_pack_whose_use_is_longest_ago_goes_first() {
     let bench = Bench::new();
-    // Different numbers of functions differ in what they refer to: each component has a pack of its own.
+    // Components with different numbers of functions differ in their references: each has a pack of its own.
     let cache = bench.cache(LARGE);
     let components = [1000, 2000, 3000].map(|base| wider(base, FUNCTIONS));
     let made = components.each_ref().map(|component| {
@@ -152,7 +152,7 @@ fn the_pack_whose_use_is_longest_ago_goes_first() {
     let sizes = cache.made();
     let all: u64 = sizes.iter().map(|(_, size)| size).sum();
     assert_eq!((sizes.len(), cache.size()), (3, all));
-    // The first is used again, so the second one is the oldest.
+    // The first is used again, so the second one is now the oldest.
     assert_eq!(
         found(bench.compile(&components[0], Some(&cache)).1).used,
         [made[0]]
@@ -162,7 +162,7 @@ fn the_pack_whose_use_is_longest_ago_goes_first() {
     assert_eq!(cache.names(), BTreeSet::from([made[0], made[2]]));
     assert_eq!(cache.evicted(), 1);
     assert!(!cache.path(&made[1]).exists());
-    // Nothing is added that takes more than its share.
+    // A compilation adds nothing that is larger than its share.
     let cache = bench.cache(ByteSize::from_bytes(PACK_MIN));
     assert!(cache.names().is_empty());
     assert_eq!(
@@ -172,7 +172,7 @@ fn the_pack_whose_use_is_longest_ago_goes_first() {
     assert_eq!(cache.size(), 0);
 }
 
-/// Functions that no other `base` has.
+/// Functions that occur with no other `base`.
 fn wider(base: u32, functions: u32) -> Vec<u8> {
     let body = |i: u32| {
         let step = format!(
@@ -195,11 +195,11 @@ fn a_compilation_adds_no_more_than_its_share() {
     let report = found(bench.compile(&component(4 * FUNCTIONS, 1), Some(&cache)).1);
     let made = report.made.expect("a pack");
     assert_eq!(cache.names(), BTreeSet::from([made]));
-    // The values' share, and what stands before them.
+    // The share of the values, plus the head and the entries.
     assert!(cache.size() < 4 * PACK_MIN, "{}", cache.size());
 }
 
-/// Remembers what it was asked for.
+/// Records the keys that were looked up.
 #[derive(Debug, Default)]
 struct Keys(Mutex<BTreeSet<Vec<u8>>>);
 
@@ -232,7 +232,7 @@ fn the_compilers_key_tells_functions_and_settings_apart() {
     let component = component(20, 1);
     let fast = keys(OptLevel::Speed, &component);
     assert!(fast.len() > 20 && fast.iter().all(|key| key.len() == 32));
-    // All but a few: the compiler's key also covers what an earlier function has left in the same buffers, by chance of its threads.
+    // All but a few: the compiler's key also covers what an earlier function left in the same buffers, which depends on how threads were scheduled.
     let again = keys(OptLevel::Speed, &component);
     assert!(again.intersection(&fast).count() > 15);
     assert!(keys(OptLevel::None, &component).is_disjoint(&fast));

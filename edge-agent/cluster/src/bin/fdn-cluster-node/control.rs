@@ -1,4 +1,4 @@
-//! Orders, one JSON document per line of standard input, and answers, one per line of standard output.
+//! The control interface: commands, one JSON document per line of standard input, and answers, one per line of standard output.
 
 use std::io::Write;
 use std::sync::{Arc, PoisonError};
@@ -13,25 +13,25 @@ use crate::histogram::Histogram;
 use crate::load::{self, Burst, Load, Result};
 use crate::synthetic::{Journal, Measured};
 
-/// What may be ordered.
+/// A command.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Order {
-    /// Answered with the status.
+    /// Reports the status.
     Status,
-    /// Many tasks at once; answered when all are settled.
+    /// Submits many tasks at once; answered when all are settled.
     Burst(Burst),
-    /// Tasks at a rate; answered when all are settled.
+    /// Submits tasks at a rate; answered when all are settled.
     Load(Load),
-    /// Answered with the latencies of starts here since the last such order.
+    /// Reports the latencies of starts here since the last such command.
     Measured,
-    /// Answered with the metrics as Prometheus reads them.
+    /// Reports the metrics in Prometheus text format.
     Metrics,
-    /// Answered at once.
+    /// Cuts this node off from others; answered at once.
     Cut(Vec<NodeId>),
-    /// Answered at once.
+    /// Starts or ends draining; answered at once.
     Drain(bool),
-    /// Answered when the node has left.
+    /// Leaves the cluster; answered when the node has left.
     Leave,
 }
 
@@ -50,11 +50,11 @@ enum Answer {
 fn answer(answer: &Answer) {
     let text = serde_json::to_string(answer).expect("answers can be written as JSON");
     let mut out = std::io::stdout().lock();
-    // Whoever ordered it has gone otherwise.
+    // Fails only if the process that gave the command is gone.
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }
 
-/// Takes orders until the input ends. Bursts and loads run beside others.
+/// Executes commands until the input ends. Bursts and loads run concurrently with other commands.
 pub(crate) async fn run(
     cluster: Cluster,
     journal: Arc<Journal>,
@@ -103,7 +103,7 @@ async fn carry_out(order: Order, cluster: &Cluster, journal: &Arc<Journal>, meas
             let mut measured = measured.lock().unwrap_or_else(PoisonError::into_inner);
             answer(&Answer::Measured(std::mem::take(&mut *measured)));
         }
-        // Answered before.
+        // Handled by the caller.
         Order::Metrics => {}
         Order::Cut(nodes) => done(cluster.cut(nodes).await),
         Order::Drain(draining) => done(cluster.drain(draining).await),

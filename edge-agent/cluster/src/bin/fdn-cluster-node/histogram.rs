@@ -1,14 +1,14 @@
-//! Latencies by buckets that are 2 % wide.
+//! A histogram of latencies with buckets that are 2 % wide.
 
 use serde::Serialize;
 
 /// Buckets per doubling.
 const FINE: f64 = 35.0;
 
-/// Microseconds, counted by bucket.
+/// A histogram of times in microseconds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Histogram {
-    /// How many are in each bucket: in bucket `b` from `2^(b/35)` microseconds on.
+    /// The count of each bucket; bucket `b` begins at `2^(b/35)` microseconds.
     pub(crate) buckets: Vec<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Scaling tasks for benchmarks and tests: many at once, or at a rate.
+//! Submits scaling tasks for benchmarks and tests: many at once, or at a rate.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,27 +15,27 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::histogram::Histogram;
 use crate::synthetic::{Journal, micros, payload};
 
-/// Tasks that go to the cluster in one call.
+/// Tasks submitted in one call.
 const CHUNK: u64 = 256;
-/// How often tasks at a rate are handed over.
+/// How often tasks at a rate are submitted.
 const STEP: Duration = Duration::from_millis(1);
 
-/// Many at once.
+/// Many tasks at once.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Burst {
     tasks: u64,
-    /// The label of the first; the others count on.
+    /// The label of the first task; the others are numbered from there.
     first: u64,
-    /// Sizes in thousandths of a core and MiB, taken in turn.
+    /// Demands in thousandths of a core and MiB, used in turn.
     sizes: Vec<(u64, u64)>,
-    /// How long each instance lives in the mean, exponentially distributed; 0: until the process ends.
+    /// The mean lifetime of an instance, exponentially distributed; 0: until the process ends.
     life_ms: f64,
     #[serde(default)]
     idempotent: bool,
 }
 
-/// At a rate.
+/// Tasks at a rate.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Load {
@@ -45,17 +45,17 @@ pub(crate) struct Load {
     life_ms: f64,
 }
 
-/// What became of them.
+/// The result of a burst or load.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Result {
     asked: u64,
     started: u64,
     unresolved: u64,
-    /// By reason.
+    /// The number of refused tasks, by reason.
     refused: BTreeMap<String, u64>,
-    /// From asking to the last outcome.
+    /// Seconds from the start to the last outcome.
     seconds: f64,
-    /// From asking to hearing of the start.
+    /// The times from submitting a task to hearing of its start.
     latency: Histogram,
 }
 
@@ -74,7 +74,7 @@ impl Maker {
             label,
             demand: Resources::new(MilliCpu(cpu), MebiBytes(memory)),
             expected: Millis::new(life),
-            // Below one microsecond would be without end.
+            // At least one microsecond, because 0 means without end.
             payload: payload(
                 ((life * 1000.0) as u64).max((self.life_ms > 0.0).into()),
                 micros(),

@@ -1,7 +1,7 @@
-//! A node of a cluster with made-up instances, which live for a given time: for tests and benchmarks of the cluster itself, without functions.
+//! A node of a cluster with synthetic instances, which live for a given time: for tests and benchmarks of the cluster itself, without functions.
 //!
-//! The first argument is a JSON document ([`Config`]). Orders come as JSON lines on standard input, answers go as JSON lines to standard
-//! output ([`control`]). At the end of the input the process ends.
+//! The first argument is a JSON document ([`Config`]). Commands arrive as JSON lines on standard input, answers are written as JSON lines to
+//! standard output ([`control`]). The process exits at the end of the input.
 
 #![allow(
     clippy::print_stdout,
@@ -27,7 +27,7 @@ use synthetic::{Journal, Synthetic};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What a node is.
+/// The configuration of a node.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Config {
@@ -35,7 +35,7 @@ struct Config {
     node: NodeId,
     capacity: Resources,
     settings: ClusterSettings,
-    /// Where starts, ends and outcomes are written down, one line each, at once.
+    /// The file to which starts, ends and outcomes are appended, one line each, immediately.
     #[serde(default)]
     journal: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Made-up instances: a payload says how long each lives and when it was asked for.
+//! Synthetic instances: the payload says how long each lives and when it was requested.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::histogram::Histogram;
 
-/// What happens, line by line, each written at once: it is there after a kill.
+/// A log of events, one line each, written immediately so that it survives a kill.
 #[derive(Debug)]
 pub(crate) struct Journal(Option<Mutex<File>>);
 
@@ -35,13 +35,13 @@ impl Journal {
     }
 }
 
-/// Microseconds since 1970.
+/// The present time, in microseconds since 1970.
 pub(crate) fn micros() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     u64::try_from(since.unwrap_or(Duration::ZERO).as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What an instance is: how many microseconds it lives (0: until the process ends), and when it was asked for.
+/// The payload of an instance: its lifetime in microseconds (0: until the process ends), and when it was requested.
 pub(crate) fn payload(life: u64, born: u64) -> Bytes {
     let mut payload = BytesMut::with_capacity(16);
     payload.put_u64_le(life);
@@ -49,7 +49,7 @@ pub(crate) fn payload(life: u64, born: u64) -> Bytes {
     payload.freeze()
 }
 
-/// Latencies from asking to starting, of instances that started here.
+/// The latencies from request to start, of instances that started here.
 pub(crate) type Measured = Arc<Mutex<Histogram>>;
 
 enum Life {
@@ -94,7 +94,7 @@ impl Host for Synthetic {
         });
         let mut payload = order.payload;
         if payload.len() < 16 {
-            // It cannot be started, and is over at once. Tests do not stand for that.
+            // It cannot be started and ends at once. Tests do not tolerate that.
             self.journal.write(|| format!("bare {id}"));
             let _ = self.lives.send(Life::Begins(order.task, Duration::ZERO));
             return;
@@ -122,7 +122,7 @@ impl Host for Synthetic {
     }
 }
 
-/// Ends instances when their time has come.
+/// Ends instances when their lifetime is over.
 pub(crate) struct Lives {
     journal: Arc<Journal>,
     receiver: mpsc::UnboundedReceiver<Life>,

@@ -1,24 +1,24 @@
-//! All that can happen to a small cluster, searched through to the end (a model check, with `stateright`).
+//! Everything that can happen to a small cluster, searched exhaustively (model checking, with `stateright`).
 //!
-//! Time goes in rounds: everybody ticks, speaks to everybody, and is answered. Which links work is chosen anew for each round, in all ways that there
-//! are. At any round a process may be killed, and started again. From each state that can be reached it is asked what must always hold, and whether
-//! the cluster becomes whole, with one head, when nothing fails any more.
+//! Time advances in rounds: every node ticks, sends to every other, and is answered. Which links work is chosen for each round, in all possible
+//! ways. In any round a process may be killed or restarted. For each reachable state it is checked that the invariants hold, and that
+//! the cluster becomes whole, with one head, once nothing fails any more.
 //!
-//! **Why this ends.** Of a time, a decision looks only at how long ago it was, and not beyond the longest of [`Timing`]'s; states that differ in nothing else
-//! are one. What grows for ever are incarnations: states beyond a few are not gone into.
+//! **Why this ends.** Decisions depend only on how long ago a time was, and not beyond the longest duration in [`Timing`]; states that differ in
+//! nothing else are merged. Only incarnations grow for ever: states beyond a few of them are not explored.
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use super::*;
 use crate::head::{Ballot, Election, ElectionAction, Epoch, LeaseView};
 
-/// A round, in milliseconds.
+/// The duration of a round, in milliseconds.
 const ROUND: f64 = 100.0;
 
-/// Rounds without a fault after which a cluster must be whole: the dead are given up, those given up have joined again.
+/// Rounds without a fault after which a cluster must be whole: the dead are given up, and those given up have joined again.
 const HEALS: usize = 24;
 
-/// In rounds, as short as the rules for them allow ([`crate::settings`]).
+/// The timing in rounds, as short as its rules allow ([`crate::settings`]).
 fn timing() -> Timing {
     Timing {
         lease: ms(2.0 * ROUND),
@@ -29,25 +29,25 @@ fn timing() -> Timing {
     }
 }
 
-/// For how long a round of votes is waited for.
+/// How long a round of votes may take.
 fn patience() -> Millis {
     ms(ROUND)
 }
 
-/// A cluster, what may happen to it, and how far to go.
+/// A cluster, its possible faults, and the bounds of the search.
 #[derive(Clone, Debug)]
 struct Faults {
     nodes: usize,
-    /// How many processes may be killed; a killed one may be started again.
+    /// How many processes may be killed; a killed one may be restarted.
     kills: u8,
-    /// States with a later incarnation are not gone into.
+    /// States with a later incarnation are not explored.
     incarnations: u32,
-    /// Nor those with a later epoch of the head; without one, there are no elections.
+    /// States with a later epoch of the head are not explored; if `None`, there are no elections.
     epochs: Option<u32>,
 }
 
 impl Faults {
-    /// The least there is: links between three nodes fail and heal, and members are given up once.
+    /// The smallest case: links between three nodes fail and heal, and members are given up once.
     fn three() -> Self {
         Self {
             nodes: 3,
@@ -64,7 +64,7 @@ struct State {
     nodes: Vec<Node>,
     has_elections: bool,
     elections: Vec<Election>,
-    /// Who was elected, by epoch: all that ever were.
+    /// The members elected so far, by epoch.
     elected: BTreeMap<Epoch, BTreeSet<Key>>,
     kills: u8,
     /// What distinguishes this state from others ([`State::encoded`]).
@@ -136,13 +136,13 @@ impl State {
                 }
             }
         }
-        // As in production, where what is to be said of heads goes out at the end of a turn, after its pings.
+        // As in production, where messages about heads are sent at the end of a turn, after its pings.
         for (at, election_actions) in live.iter().zip(said) {
             self.does(*at, election_actions, directions);
         }
     }
 
-    /// A message, and its answers. Every ping and every acknowledgement names the head.
+    /// Delivers a message and its answers. Every ping and every acknowledgement names the head.
     fn exchange(
         &mut self,
         (from, key): (usize, Key),
@@ -191,7 +191,7 @@ impl State {
         }
     }
 
-    /// Whether somebody stands for election, and says so.
+    /// The actions of a node's election at this time.
     fn elects(&mut self, at: usize) -> Vec<ElectionAction> {
         let node = &self.nodes[at];
         let mut election_actions = Vec::new();
@@ -237,10 +237,10 @@ impl State {
         }
     }
 
-    /// Numbers that are the same for two states exactly if the same can happen from them.
+    /// Numbers that are equal for two states exactly if the same can happen from them.
     fn encoded(&self) -> Vec<u64> {
         let timing = timing();
-        // Beyond `most` all times are alike.
+        // All times beyond `most` are equivalent.
         let ago = |at: Millis, most: Millis| {
             let rounds = (self.now - at).get().min(most.get() + ROUND) / ROUND;
             rounds.round() as u64 + 1
@@ -269,7 +269,7 @@ impl State {
                     code.push(record.known_by.len() as u64);
                     code.extend(record.known_by.iter().map(|by| key(*by)));
                 }
-                // What a node knows of itself, and what led to a condemnation, is not looked at again.
+                // A node's knowledge of itself, and what led to a condemnation, are not used again.
                 if record.is_condemned() {
                     let since = record.condemned_since;
                     code.push(since.map_or(0, |since| ago(since, timing.lease * 1.1)));
@@ -297,7 +297,7 @@ impl State {
         code
     }
 
-    /// Nothing fails any more: does it become whole?
+    /// Whether the cluster becomes whole if nothing fails any more.
     fn heals(&self) -> bool {
         let mut state = self.clone();
         (0..HEALS).any(|_| {
@@ -306,7 +306,7 @@ impl State {
         })
     }
 
-    /// Whether all that live are one cluster under one head.
+    /// Whether all live nodes form one cluster under one head.
     fn is_whole(&self) -> bool {
         let mut heads = BTreeSet::new();
         let nodes = self.nodes.iter().zip(&self.elections);
@@ -319,7 +319,7 @@ impl State {
         is_whole(self.now, &self.nodes) && (has_head || !self.has_elections)
     }
 
-    /// Two that both act and do not know of each other: two clusters where there was one.
+    /// Whether two nodes act without knowing of each other: two clusters where there was one.
     fn is_split(&self) -> bool {
         let acting: Vec<&Node> = self
             .nodes
@@ -332,7 +332,7 @@ impl State {
             .any(|a| acting.iter().any(|b| strange(a, b) && strange(b, a)))
     }
 
-    /// Whether the others are a majority that hears of each other: without one nobody can be given up, and an operator must say who is dead.
+    /// Whether the others are a majority that is connected: without one nobody can be given up, and an operator must declare who is dead.
     fn may_kill(&self, at: usize) -> bool {
         let live = || self.nodes.iter().filter(|node| node.alive);
         let hears_all = |node: &Node| {
@@ -414,7 +414,7 @@ impl Model for Faults {
             Property::always("what heals grows together", |_, state: &State| {
                 state.heals()
             }),
-            // The search gets to where it matters.
+            // The search reaches the interesting states.
             Property::sometimes("two act without a third", |_, state: &State| {
                 let acts = |node: &&Node| {
                     node.members.has_quorum(state.now) && node.members.len() < state.nodes.len()
@@ -429,7 +429,7 @@ impl Model for Faults {
     }
 }
 
-/// Searches through all states; there must be so many at least, or the model has lost some of its faults.
+/// Searches all states; there must be at least this many, or the model has lost some of its faults.
 fn check(faults: Faults, least: usize) {
     let checker = faults
         .checker()

@@ -36,7 +36,7 @@ fn blob_name(bytes: &[u8]) -> (String, String) {
     (digest.to_string(), format!("blobs/sha256/{}", digest.hex()))
 }
 
-/// An OCI layout with one manifest for each of these processors, under an index of its own.
+/// An OCI layout with one manifest for each of these architectures, under a separate index.
 fn layout(architectures: &[&str]) -> Vec<u8> {
     let layer = b"layer".to_vec();
     let (layer_digest, layer_name) = blob_name(&layer);

@@ -30,7 +30,7 @@ pub(crate) async fn calls_run_at_the_same_time(subject: &dyn Subject) {
     .await;
     let began = tokio::time::Instant::now();
     join_all((0..16).map(|_| ask(&*running.instance, "/sleep/3000"))).await;
-    // One after another they would take forty-eight seconds at least; the bound is no measurement.
+    // One after another they would take at least forty-eight seconds; the bound is not a measurement.
     assert!(began.elapsed() < Duration::from_secs(48));
     running.end().await;
 }
@@ -120,7 +120,7 @@ pub(crate) async fn a_dropped_call_leaves_the_instance_usable(subject: &dyn Subj
 pub(crate) async fn memory_is_limited(subject: &dyn Subject) {
     let running = Running::start(subject, Program::Hog).await;
     match running.instance.call(get("/alloc/200")).await {
-        // The head may be out before the memory is short.
+        // The head may be sent before memory runs short.
         Ok(response) => {
             let status = response.status();
             let body = response.into_body().collect().await;

@@ -1,4 +1,4 @@
-//! Ends that nobody ordered.
+//! Ends that were not ordered.
 
 use fdn_instances::{CallFailure, ExitReason, InstanceState, LogLimits};
 use http_body_util::BodyExt;

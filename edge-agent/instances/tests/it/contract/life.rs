@@ -1,4 +1,4 @@
-//! From the start to the ordered end, across agents.
+//! From the start to the ordered end, across restarts of the agent.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ pub(crate) async fn a_new_agent_adopts_what_runs(subject: &dyn Subject) {
     let description = instance.description().clone();
     drop((runtime, instance));
     let runtime = subject.runtime(owner.clone()).await;
-    // Collecting first must not hurt what runs.
+    // Collecting first must not affect what runs.
     let collected = runtime.collect().await.expect("the engine answers");
     assert!(collected.removed.is_empty(), "{collected:?}");
     let adopted = runtime.adopt().await.expect("the engine answers");
@@ -86,7 +86,7 @@ pub(crate) async fn a_new_agent_adopts_what_runs(subject: &dyn Subject) {
     assert_eq!(ask(&**instance, "/hello").await, "hello");
     let again = runtime.adopt().await.expect("the engine answers");
     assert_eq!(again.len(), 1, "adopting twice gives it once");
-    // What was adopted is watched as if it had been started.
+    // Adopted instances are watched like started ones.
     subject.kill(&**instance).await;
     crate::subject::until(&**instance, "its end", |state| state.exit().is_some()).await;
     instance.stop(GRACE).await.expect("it has ended");
@@ -150,7 +150,7 @@ pub(crate) async fn a_paused_instance_takes_no_calls(subject: &dyn Subject) {
         running.instance.resume().await.expect("twice is once");
         assert_eq!(ask(&*running.instance, "/hello").await, "hello");
     }
-    // A paused one can be stopped.
+    // A paused instance can be stopped.
     running.instance.pause().await.expect("it pauses");
     running.end().await;
 }

@@ -1,7 +1,7 @@
-//! The contract list: what every runtime promises, one function for each promise.
+//! The contract list: the guarantees of every runtime, one function for each.
 //!
-//! [`contract!`] makes a test of every promise for one implementation. `for_all` is what holds for any instance; `processes`
-//! what only makes sense where an instance is a process that can end or be killed on its own.
+//! [`contract!`] makes a test of every guarantee for one implementation. `for_all` has those that hold for any instance; `processes`
+//! those that only make sense where an instance is a process that can end or be killed by itself.
 
 pub(crate) mod calls;
 pub(crate) mod ends;

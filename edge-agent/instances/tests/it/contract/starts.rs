@@ -55,7 +55,7 @@ pub(crate) async fn an_exit_at_start_is_told_with_its_last_lines(subject: &dyn S
         panic!("{error}");
     };
     assert_eq!(exit.code, Some(3));
-    // Not necessarily last: the two streams of a process are not ordered between them.
+    // Not necessarily last: the two streams of a process are not ordered relative to each other.
     let told = log.iter().any(|line| line.text == "fatal: told to fail");
     assert!(told, "{log:?}");
     assert_eq!(error.code(), ErrorCode::InstanceNotStarted);
@@ -66,7 +66,7 @@ pub(crate) async fn an_instance_that_never_answers_is_told(subject: &dyn Subject
     let owner = owner();
     let runtime = subject.runtime(owner.clone()).await;
     let mut spec = spec(subject.image(Program::Deaf), Program::Deaf);
-    // Long enough for its first line to arrive from a busy machine.
+    // Long enough for its first line to arrive on a busy machine.
     spec.description.readiness.timeout = Duration::from_secs(5);
     let error = runtime.start(spec).await.expect_err("it never answers");
     let StartError::NotReady { log, .. } = &error else {
@@ -82,7 +82,7 @@ pub(crate) async fn a_dropped_start_leaves_nothing(subject: &dyn Subject) {
     let start = runtime.start(spec(subject.image(Program::Deaf), Program::Deaf));
     {
         let mut start = Box::pin(start);
-        // Dropped when there is something to leave behind.
+        // Dropped once there is something to leave behind.
         loop {
             tokio::select! {
                 started = &mut start => panic!("it never answers: {started:?}"),

@@ -1,4 +1,4 @@
-//! Containers that were created before they are asked for.
+//! Containers created ahead of their start.
 
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum};
 use bollard::query_parameters::{ListContainersOptionsBuilder, RemoveContainerOptionsBuilder};
@@ -11,7 +11,7 @@ use super::{Engine, GRACE, labels};
 use crate::subject::{Program, Subject, ask, owner, spec};
 
 impl Engine {
-    /// Everything of an owner, in whatever state.
+    /// All containers of an owner, in whatever state.
     async fn all(&self, owner: &Owner) -> Vec<ContainerSummary> {
         let filters =
             std::collections::HashMap::from([("label".to_owned(), labels(owner).to_vec())]);
@@ -44,7 +44,7 @@ impl Engine {
     }
 }
 
-/// The id of a start that is prepared. The engine shows a container before the runtime has heard that it was created.
+/// The id of a prepared start. The engine shows a container before the runtime has heard that it was created.
 async fn until_prepared(runtime: &dyn Runtime, spec: &StartSpec) -> InstanceId {
     wait::until("a start to be prepared", async || {
         runtime.ahead(spec).ok_or("none is ready")
@@ -80,7 +80,7 @@ async fn a_start_takes_the_container_of_its_specification_and_another_is_created
     assert_ne!(next, created);
     spec.description.id = until_prepared(&*runtime, &spec).await;
 
-    // Somebody clears up on the engine.
+    // Somebody cleans up on the engine.
     let options = RemoveContainerOptionsBuilder::default().build();
     let removed = engine.client().remove_container(&next, Some(options)).await;
     removed.expect("it can be removed");
@@ -105,7 +105,7 @@ async fn what_was_created_ahead_is_not_taken_for_a_leftover_but_by_the_next_agen
     engine.until_created(&owner).await;
     let collected = runtime.collect().await.expect("the engine answers");
     assert!(collected.removed.is_empty(), "{collected:?}");
-    // As when the process ends at once.
+    // As if the process had ended at once.
     std::mem::forget(expected);
     drop(runtime);
     let next = engine.runtime(owner.clone()).await;
@@ -116,7 +116,7 @@ async fn what_was_created_ahead_is_not_taken_for_a_leftover_but_by_the_next_agen
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn none_are_created_where_they_could_not_be_started() {
-    // A port of the node may be taken by then; or it is switched off.
+    // A port of the node may be taken by then; or the feature is switched off.
     for (network, ahead) in [(Network::Host, 1), (Network::Isolated, 0)] {
         let engine = Engine::with(network).await;
         let owner = owner();
@@ -125,7 +125,7 @@ async fn none_are_created_where_they_could_not_be_started() {
             .await;
         let spec = spec(engine.image(Program::Hello), Program::Hello);
         let expected = runtime.expect(&spec);
-        // It takes longer than to create another one would.
+        // It takes longer than creating another one would.
         let instance = runtime.start(spec).await.expect("it starts");
         let all = engine.all(&owner).await;
         let states: Vec<_> = all.iter().map(|one| one.state).collect();

@@ -1,4 +1,4 @@
-//! What containers promise beyond the list: the sandbox, archives, the engine's absence.
+//! Guarantees of containers beyond the list: the sandbox, archives, the engine's absence.
 
 use std::path::PathBuf;
 
@@ -150,7 +150,7 @@ async fn start_at_once(count: usize) {
     assert_eq!(engine.leftovers(&owner).await, 0);
 }
 
-/// Two networks on one machine may have nodes of the same names.
+/// Two networks on one machine may have nodes of the same name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agents_of_one_name_are_kept_apart_by_their_scopes() {
     let engine = Engine::with(Network::Isolated).await;
@@ -189,7 +189,7 @@ async fn an_engine_that_is_not_there_is_told() {
     assert_eq!(error.code(), ErrorCode::EngineFailed, "{error}");
 }
 
-/// By the control group, and by the engine where the agent may not write there.
+/// Through the control group, and through the engine where the agent may not write there.
 #[tokio::test(flavor = "multi_thread")]
 async fn pausing_is_true_also_back_to_back_and_never_in_the_way_of_an_end() {
     for cgroups in [Some(PathBuf::from("/sys/fs/cgroup")), None] {
@@ -206,7 +206,7 @@ async fn pause_back_to_back(cgroups: Option<PathBuf>, times: usize) {
     let starts = (0..3).map(|_| runtime.start(spec(engine.image(Program::Hello), Program::Hello)));
     let started = futures::future::join_all(starts).await;
     let instances: Vec<_> = started.into_iter().map(|s| s.expect("it starts")).collect();
-    // Together, because the engine's note of who is paused is behind when it is busy.
+    // Concurrently, because the engine's record of paused containers lags behind when it is busy.
     let rounds = instances.iter().map(async |instance| {
         for round in 0..times {
             instance.pause().await.expect("it pauses");
@@ -217,7 +217,7 @@ async fn pause_back_to_back(cgroups: Option<PathBuf>, times: usize) {
         }
         instance.pause().await.expect("it pauses");
         let name = format!("fdn-{}", instance.id());
-        // Events of the rounds before may still overwrite what the engine has noted; the last of them is true.
+        // Events of earlier rounds may still overwrite the engine's record; the last of them is true.
         fdn_testkit::wait::until("the engine to know of its own alone", async || {
             let found = engine.client().inspect_container(&name, None).await;
             let noted = found.expect("it is there").state.and_then(|s| s.paused);
@@ -228,14 +228,14 @@ async fn pause_back_to_back(cgroups: Option<PathBuf>, times: usize) {
         })
         .await;
         let exit = instance.stop(GRACE).await.expect("it stops");
-        // By its own hand, so the signal found it thawed.
+        // It ended by itself, so the signal found it thawed.
         assert_eq!((exit.code, exit.reason), (Some(0), ExitReason::Stopped));
     });
     futures::future::join_all(rounds).await;
     assert_eq!(engine.leftovers(&owner).await, 0);
 }
 
-/// An agent that is started again knows who stands still, whoever froze it, and what is in the way is removed also from a frozen state.
+/// A restarted agent knows which instances are paused, whoever froze them, and also removes frozen ones that are in the way.
 #[tokio::test(flavor = "multi_thread")]
 async fn paused_instances_are_adopted_as_paused() {
     for cgroups in [Some(PathBuf::from("/sys/fs/cgroup")), None] {
@@ -246,7 +246,7 @@ async fn paused_instances_are_adopted_as_paused() {
         let started = old.start(spec(engine.image(Program::Hello), Program::Hello));
         let instance = started.await.expect("it starts");
         instance.pause().await.expect("it pauses");
-        // The old one's life ends before the new one's begins.
+        // The old agent's life ends before the new one's begins.
         drop((instance, old));
         let new = engine.runtime(owner.clone()).await;
         let adopted = new.adopt().await.expect("the engine answers");

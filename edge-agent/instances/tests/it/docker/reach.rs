@@ -1,5 +1,5 @@
-//! What a container reaches, tried from inside one in each network mode: nothing of this node, of private networks and of what clouds tell
-//! about themselves, however it is written; and modes in which it would are not taken unless the operator trusts every function.
+//! What a container can reach, tried from inside one in each network mode: nothing of this node, of private networks and of cloud metadata
+//! services, however the address is written; and modes in which it could are refused unless the operator trusts every function.
 
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use fdn_instances::{Outbound, RuntimeError, StartError};
 use super::Engine;
 use crate::subject::{Program, Running, Subject, ask, owner, spec};
 
-/// A server on all addresses of this machine that counts who comes.
+/// A server on all addresses of this machine that counts its connections.
 struct Server {
     port: u16,
     came: Arc<AtomicUsize>,
@@ -24,7 +24,7 @@ impl Server {
         let port = listener.local_addr().expect("an address").port();
         let came = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&came);
-        // Ends with the process, as the test programs' own threads do.
+        // Ends with the process, like the test programs' own threads.
         thread::spawn(move || {
             for stream in listener.incoming() {
                 if stream.is_ok() {
@@ -40,7 +40,7 @@ impl Server {
     }
 }
 
-/// 127.0.0.1 in the spellings by which lists of addresses are passed.
+/// 127.0.0.1 in the spellings that evade address filters.
 const LOOPBACK: [&str; 7] = [
     "127.0.0.1",
     "[::ffff:127.0.0.1]",
@@ -51,8 +51,8 @@ const LOOPBACK: [&str; 7] = [
     "0.0.0.0",
 ];
 
-/// What clouds tell about themselves, private networks, a public address, and names: of one's own, of a cloud, and one that anybody's DNS may
-/// answer with whatever it likes, and differently the next time.
+/// Cloud metadata services, private networks, a public address, and names: of the machine itself, of a cloud, and one for which anybody's DNS
+/// may answer whatever it likes, and differently the next time.
 const ELSEWHERE: [&str; 11] = [
     "169.254.169.254:80",
     "2852039166:80",
@@ -67,15 +67,15 @@ const ELSEWHERE: [&str; 11] = [
     "rebind.example.com:80",
 ];
 
-/// The address by which this machine would go out, if it has one: nothing is sent.
+/// The address from which this machine would send packets out, if it has one: nothing is sent.
 fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// From inside a container without a network: each address of the list twice, as a redirect or an answer of DNS that changes would have it
-/// go to one after the other.
+/// From inside a container without a network: each address of the list twice, as a redirect or a changing DNS answer would have it
+/// connect to one after the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_network_nothing_is_reached_however_it_is_written() {
     let engine = Engine::with(Network::Isolated).await;
@@ -113,7 +113,7 @@ async fn without_a_network_nothing_is_reached_however_it_is_written() {
     running.end().await;
 }
 
-/// That the list would show it: on the node's own network, each spelling of the loopback leads to the server.
+/// Shows that the list would detect access: on the node's own network, each spelling of the loopback leads to the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_the_nodes_network_which_takes_trust_the_same_list_reaches_the_node() {
     let engine = Engine::with(Network::Host).await;
@@ -126,7 +126,7 @@ async fn on_the_nodes_network_which_takes_trust_the_same_list_reaches_the_node()
     running.end().await;
 }
 
-/// The other two modes, of an operator who has not said that all functions are trusted.
+/// The other two modes, for an operator who has not said that all functions are trusted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn networks_on_which_this_node_is_reached_are_refused_unless_functions_are_trusted() {
     for network in [Network::Bridge, Network::Host] {
@@ -137,7 +137,7 @@ async fn networks_on_which_this_node_is_reached_are_refused_unless_functions_are
     }
 }
 
-/// A container that an agent left on a network of the node's, whose operator trusts its functions no more, is ended and not taken in.
+/// A container that an agent left on a network of the node, whose operator no longer trusts its functions, is ended and not adopted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_left_on_a_network_is_ended_when_it_is_not_trusted_any_more() {
     for network in [Network::Bridge, Network::Host] {
@@ -158,7 +158,7 @@ async fn what_was_left_on_a_network_is_ended_when_it_is_not_trusted_any_more() {
     }
 }
 
-/// Nobody can order a container with a way out, in no mode.
+/// A container with outbound access cannot be started in any mode.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_container_with_a_way_out_is_refused_in_every_mode() {
     for network in [Network::Isolated, Network::Bridge, Network::Host] {

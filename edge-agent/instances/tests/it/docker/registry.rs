@@ -36,7 +36,7 @@ async fn an_image_is_pulled_by_its_digest_once_and_runs() {
         one.expect("it is pulled");
     }
     let requests = registry.requests();
-    // Manifest, configuration and one layer, besides the question whether there is a registry.
+    // Manifest, configuration and one layer, in addition to the request whether there is a registry.
     assert!((3..=6).contains(&requests), "{requests} requests");
     let started = runtime.start(spec(image.clone(), Program::Hello)).await;
     let instance = started.expect("it starts");
@@ -151,9 +151,9 @@ async fn images_that_nobody_needs_go_when_they_take_too_much() {
         until_gone(&engine, one).await;
     }
     assert!(has(&engine, last).await, "it was used last");
-    // What went comes again.
+    // An evicted image is pulled again.
     runtime.prepare(needed).await.expect("it is pulled");
-    // Nothing is left of this test; what is gone already is as well.
+    // Removes everything of this test; what is already gone counts as removed.
     for one in &images {
         let tag = format!("fdn.invalid/{scope}/pulled:{}", one.digest.hex());
         for name in [one.to_string(), tag] {

@@ -1,4 +1,4 @@
-//! An API server that forgets, cuts, refuses, loses answers, or is away.
+//! An API server that forgets, cuts connections, refuses, loses answers, or is unreachable.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn exited(state: &InstanceState) -> bool {
     state.exit().is_some()
 }
 
-/// A counter of a registry.
+/// The value of a counter in a registry.
 pub(super) fn counted(registry: &Registry, name: &str, label: &str) -> f64 {
     let families = registry.gather();
     let family = families.iter().find(|family| family.name() == name);
@@ -27,7 +27,7 @@ pub(super) fn counted(registry: &Registry, name: &str, label: &str) -> f64 {
     of.map(|metric| metric.get_counter().get_value()).sum()
 }
 
-/// An end that falls into a gap of the watch whose history is forgotten, told by an event or by the status of the answer.
+/// An end in a gap of the watch whose history is forgotten, reported by an event or by the status of the answer.
 async fn a_forgotten_version_means_a_new_list(by_status: bool) {
     let pods = Pods::new().await;
     let registry = Registry::new();
@@ -43,7 +43,7 @@ async fn a_forgotten_version_means_a_new_list(by_status: bool) {
     let instance = started.expect("it starts");
     let uid = text(&pods.pod(&*instance), "uid").to_owned();
     pods.cluster.faults().tell_gone_by_status(by_status);
-    // No watch gets through until the history is gone.
+    // No watch succeeds until the history is gone.
     let refused = Fault::Status(503, 0);
     pods.cluster.faults().next("watch pods", &refused, 1_000);
     pods.cluster.faults().cut_streams();
@@ -261,7 +261,7 @@ async fn output_that_is_cut_goes_on_without_loss_or_repetition() {
     let instance = started.expect("it starts");
     for round in 1..=5 {
         ask(&*instance, "/print/40").await;
-        // In the middle of it, as it happens.
+        // In the middle of the output, as happens in practice.
         pods.cluster.faults().cut_streams();
         ask(&*instance, "/print/40").await;
         let wanted = 80 * round;

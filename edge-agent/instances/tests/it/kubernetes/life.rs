@@ -1,4 +1,4 @@
-//! Pods that others change, delete, lose or evict, and the agent's own memory of them.
+//! Pods that others change, delete, lose or evict, and the agent's own record of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +64,7 @@ async fn the_pod_of_a_node_that_is_gone_is_lost_and_removed_without_it() {
     let lost = start().await.expect("it starts");
     let stopped = start().await.expect("it starts");
     pods.kubelet.power_off();
-    // The node's controller says so after some time.
+    // The node's controller reports it after some time.
     let name = text(&pods.pod(&*lost), "name").to_owned();
     pods.cluster.set_status(NAMESPACE, &name, |status| {
         status["reason"] = json!("NodeLost");
@@ -179,7 +179,7 @@ async fn a_stop_deletes_its_own_pod_or_none() {
         .await;
     let instance = started.expect("it starts");
     let name = text(&pods.pod(&*instance), "name").to_owned();
-    // No news get through, so the runtime believes that its pod is there.
+    // No news arrive, so the runtime believes that its pod exists.
     let refused = Fault::Status(503, 0);
     pods.cluster.faults().next("watch pods", &refused, 1_000);
     pods.cluster.faults().cut_streams();
@@ -245,7 +245,7 @@ async fn what_ended_while_no_agent_ran_is_collected_and_what_runs_goes_on() {
             .pods()
             .iter()
             .any(|pod| pod["status"]["phase"] == "Failed");
-        // Whoever ran before may have cleared it away in its last moment.
+        // The previous agent may have removed it at its last moment.
         if ended || pods.pods().len() == 1 {
             Ok(())
         } else {

@@ -1,4 +1,4 @@
-//! The manifests of `deploy/kubernetes` fit the agent: rights neither missing nor left over, labels as policies expect them.
+//! The manifests of `deploy/kubernetes` fit the agent: no right is missing or superfluous, and labels are those that policies expect.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ async fn exactly_the_rights_that_are_used_are_granted() {
         .secrets
         .0
         .insert("TOKEN".parse().expect("it parses"), "hush".to_owned());
-    // Its answer is lost, so it is looked for.
+    // The answer is lost, so the pod is looked up.
     let lost = fdn_testkit::kubernetes::Fault::AnswerLost;
     pods.cluster.faults().next("create pods", &lost, 1);
     let instance = runtime.start(wanted).await.expect("it starts");
@@ -96,7 +96,7 @@ fn the_role_is_bound_to_the_account_of_the_agents() {
         .find(|variable| variable["name"] == "FDN_KUBERNETES__NODE");
     let node = node.expect("the agent is told its node");
     assert_eq!(node["valueFrom"]["fieldRef"]["fieldPath"], "spec.nodeName");
-    // Its name in the network is the same, also when it joins.
+    // Its name in the network is the same, including when it joins.
     let named = variables
         .iter()
         .find(|variable| variable["name"] == "NODE_NAME");
@@ -140,7 +140,7 @@ async fn long_lists_are_read_page_by_page() {
     for at in 0..1_100 {
         let labels = owner_labels(if at % 11 == 0 { &stranger } else { &owner });
         let mut pod = strange_pod(&format!("old-{at}"), &labels);
-        // On a node without a kubelet they end as soon as they are asked to.
+        // On a node without a kubelet, pods end as soon as they are asked to.
         pod["spec"]["nodeName"] = serde_json::Value::Null;
         pods.cluster
             .put(fdn_testkit::kubernetes::Resource::Pods, NAMESPACE, pod);

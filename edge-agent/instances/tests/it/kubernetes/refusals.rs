@@ -1,4 +1,4 @@
-//! Starts that Kubernetes refuses, and what it is asked for that it cannot do.
+//! Starts that Kubernetes refuses, and requests that it cannot fulfil.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ async fn an_archive_is_refused_with_what_to_do_and_runs_from_a_repository() {
         "{error}"
     );
 
-    // The digest that the registry has is the one of the manifest inside.
+    // The digest in the registry is that of the manifest inside the archive.
     let with = runtime(&pods, |options| {
         options.repository = Some("registry.test/mirror".to_owned());
     })

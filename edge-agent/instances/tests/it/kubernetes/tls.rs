@@ -1,6 +1,6 @@
-//! The API server as one meets it: behind TLS, with a certificate of the cluster's own authority, and where it wants one, the agent's.
+//! The API server as in practice: behind TLS, with a certificate of the cluster's own authority, and if it requires one, a client certificate.
 //!
-//! The simulated server speaks plainly; a doorkeeper in front of it ends TLS and asks for certificates.
+//! The simulated server uses plain HTTP; a proxy in front of it terminates TLS and requests certificates.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ fn written(folder: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// Ends TLS in front of a plain server. With `clients`, only for who shows a certificate of that authority.
+/// Terminates TLS in front of a plain server. With `clients`, only for clients with a certificate of that authority.
 struct Doorkeeper {
     address: SocketAddr,
     let_in: Arc<AtomicUsize>,
@@ -119,7 +119,7 @@ fn kubeconfig(pods: &Pods, name: &str, server: SocketAddr, ca: &Path, user: &Val
     written(folder, name, &config.to_string())
 }
 
-/// Where the simulated server listens, as its own kubeconfig says.
+/// The address of the simulated server, according to its own kubeconfig.
 fn plain(pods: &Pods) -> SocketAddr {
     let path = pods.folder.path().join("kubeconfig");
     let text = std::fs::read_to_string(path).expect("it was written");

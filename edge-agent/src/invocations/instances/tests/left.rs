@@ -1,10 +1,10 @@
-//! Calls that nobody waits for any more, and instances that work on all the same.
+//! Calls that nobody waits for any more, but on which instances still work.
 
 use tokio::sync::Notify;
 
 use super::*;
 
-/// Answers only when it is let, whoever waits; tells of each call.
+/// A program that answers only when notified, even if nobody waits any more; it notifies `arrived` of each call.
 fn stubborn(arrived: &Arc<Notify>, answers: &Arc<Notify>) -> FakeProgram {
     let (arrived, answers) = (Arc::clone(arrived), Arc::clone(answers));
     let program = FakeProgram::new(move |_, _| {
@@ -18,7 +18,7 @@ fn stubborn(arrived: &Arc<Notify>, answers: &Arc<Notify>) -> FakeProgram {
     program.working_on()
 }
 
-/// A call that is given up while its instance works on it.
+/// Starts a call and abandons it while its instance works on it.
 async fn given_up(mut in_flight: InFlight, arrived: &Notify) {
     tokio::select! {
         answer = in_flight.call(request()) => panic!("{answer:?}"),
@@ -31,7 +31,7 @@ async fn given_up(mut in_flight: InFlight, arrived: &Notify) {
 async fn a_place_is_given_back_when_the_instance_has_let_go_of_the_call() {
     let rig = rig(InstanceSettings::default()).await;
     let (arrived, answers) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    // There is no room for a second one.
+    // There is no room for a second instance.
     let queue = rig.queue("stubborn", stubborn(&arrived, &answers), 60);
     let in_flight = rig.in_flight(&queue).await.expect("started");
     let first = in_flight.instance();

@@ -7,7 +7,7 @@ fn settings() -> InstanceSettings {
     within(DurationMs::from_secs(50))
 }
 
-/// Pauses and wakes within this time, or not at all.
+/// Settings that pause after 5 ms of idling, with this timeout for pausing and resuming.
 fn within(limit: DurationMs) -> InstanceSettings {
     InstanceSettings {
         pause_after: DurationMs::from_millis(5),
@@ -16,7 +16,7 @@ fn within(limit: DurationMs) -> InstanceSettings {
     }
 }
 
-/// A queue whose one instance has served a call and is paused.
+/// A queue with one instance, which has served a call and is paused.
 async fn asleep(rig: &Rig) -> (InstanceQueue, fdn_core::InstanceId) {
     let queue = rig.queue("hello", FakeProgram::text("hi"), 10);
     let id = rig.in_flight(&queue).await.expect("started").instance();
@@ -53,7 +53,7 @@ async fn an_idle_instance_is_paused_and_woken_for_the_next_call() {
 #[tokio::test]
 async fn one_that_fails_to_wake_or_hangs_is_replaced_and_the_call_goes_elsewhere() {
     for hangs in [false, true] {
-        // Who hangs is waited for, and who does not has to be paused in that time.
+        // A hanging resume is waited for in full; otherwise the timeout must be long enough for the pause to succeed.
         let limit = DurationMs::from_secs(if hangs { 2 } else { 50 });
         let rig = rig(within(limit)).await;
         let (queue, id) = asleep(&rig).await;

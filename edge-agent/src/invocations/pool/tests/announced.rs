@@ -13,7 +13,7 @@ fn one(concurrency: u32) -> Shape {
     }
 }
 
-/// Idle instances are not paused.
+/// Settings by which idle instances are not paused.
 fn awake() -> PoolSettings {
     PoolSettings {
         pause_after: None,
@@ -75,7 +75,7 @@ fn there_are_as_many_as_calls_that_were_announced_and_none_where_one_is_free() {
     while !world.starting.is_empty() {
         world.start(0);
     }
-    // The autoscaler sees no load, and leaves them to the calls.
+    // The autoscaler sees no load, and keeps the instances for the announced calls.
     world.pass(PATIENCE - 1.0);
     assert_eq!(world.live.len(), 3);
     for _ in 0..5 {
@@ -119,7 +119,7 @@ fn nothing_gives_way_for_it_and_what_fails_is_not_started() {
     world.end(other);
     assert_eq!(world.announce(0, 0.0), Answer::NoRoom);
     assert_eq!(world.stopped, [], "an idle instance stays");
-    // A call is another matter.
+    // An actual call, in contrast, evicts it.
     world.arrive(0);
     assert_eq!(world.stopped, [(other, Why::Evicted)]);
     world.fail_start(0, 10_000.0);

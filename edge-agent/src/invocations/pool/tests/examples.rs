@@ -85,7 +85,7 @@ fn smaller_functions_go_first_when_memory_is_short_and_idle_ones_are_evicted() {
     let mut world = World::new(100, &shapes);
     world.arrive(0);
     let large = world.start(0);
-    // It is busy: 20 are free, and another large one waits before a small one comes.
+    // The instance is busy: 20 are free, and another call of the large function waits before one of the small function arrives.
     world.arrive(0);
     world.pass(10.0);
     world.arrive(1);
@@ -103,7 +103,7 @@ fn smaller_functions_go_first_when_memory_is_short_and_idle_ones_are_evicted() {
         3,
         "the second large call took the first one's instance"
     );
-    // Memory shrinks, because calls in sandboxes want it: idle instances go, busy ones stay.
+    // Memory shrinks because calls in sandboxes need it: idle instances are stopped, busy ones stay.
     world.pool.capacity(world.at(), Weight(90));
     world.memory = 100;
     world.look();

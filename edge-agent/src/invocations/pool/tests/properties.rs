@@ -106,7 +106,7 @@ impl World {
             }
             Step::CrashAll => {
                 for container in self.ready() {
-                    // One may have been stopped in favour of the calls of another.
+                    // A crash may have caused another of these instances to be stopped.
                     if self.live.contains_key(&container) {
                         self.crash(container);
                     }
@@ -143,7 +143,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Every invariant after every event (in [`World::check`] and [`World::look`]), and in the end nobody waits.
+    /// Checks every invariant after every event (in [`World::check`] and [`World::look`]), and that no call waits in the end.
     #[test]
     fn no_call_is_lost_and_every_bound_holds(
         shapes in prop::collection::vec(shape(), 1..5),
@@ -160,7 +160,7 @@ proptest! {
         prop_assert!(world.waiting.is_empty());
     }
 
-    /// Of functions with one call at a time and equal arrivals, the order of starts is that of the scheduler when one instance fits.
+    /// For functions with one call at a time and equal arrivals, the order of starts is the scheduler's if only one instance fits.
     #[test]
     fn with_room_for_one_the_order_is_the_schedulers(
         shapes in prop::collection::vec((1.0f64..100.0, 1.0f64..100.0), 2..6),
@@ -170,7 +170,7 @@ proptest! {
             .map(|(execution, cold)| Shape { execution, cold, memory: 10, concurrency: 1 })
             .collect();
         let mut world = World::new(10, &shapes);
-        // The first one holds the node while the others line up.
+        // The first call occupies the node while the others queue up.
         world.arrive(0);
         let first = world.start(0);
         for function in 1..shapes.len() {

@@ -1,6 +1,6 @@
 use super::*;
 
-/// One instance of two seats that has served a call and was paused after two seconds; its next call waits for it to wake.
+/// An instance with two seats that has served a call and was paused after two seconds; its next call waits for it to resume.
 fn asleep() -> (World, ContainerId) {
     let shape = Shape {
         execution: 10.0,

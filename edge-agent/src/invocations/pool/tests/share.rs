@@ -1,11 +1,11 @@
-//! What the instances of one app, and those of all apps of one tenant, hold together.
+//! The memory shares of apps and of tenants.
 
 use proptest::prelude::*;
 
 use super::properties::{keep, shape, step};
 use super::*;
 
-/// Functions 0 and 2 are of one app, function 1 of another; each instance holds ten.
+/// Functions 0 and 2 belong to one app, function 1 to another; each instance holds 10.
 fn world(memory: u64, share: u8) -> World {
     let settings = PoolSettings {
         app_share: share.try_into().expect("a share"),
@@ -22,7 +22,7 @@ fn world(memory: u64, share: u8) -> World {
     World::with(settings, keep, memory, &[shape(), shape(), shape()])
 }
 
-/// Starts whatever is ordered, for as long as anything is.
+/// Starts ordered instances until no more are ordered.
 fn grow(world: &mut World) {
     for _ in 0..100 {
         world.pass(50.0);
@@ -98,8 +98,7 @@ fn with_all_of_it_for_one_app_nothing_is_counted() {
     assert_eq!(world.pool.apps_at_share(), 0);
 }
 
-/// Each function is of an app of its own, and each of its instances holds ten: apps 0 and 1 are one tenant's, app 2 is another's, and app 3 the
-/// first one's again.
+/// Each function belongs to an app of its own, and each instance holds 10: apps 0, 1 and 3 belong to one tenant, app 2 to another.
 fn two_tenants(memory: u64) -> World {
     let settings = PoolSettings {
         app_share: 75.try_into().expect("a share"),
@@ -139,7 +138,7 @@ fn two_apps_of_a_tenant_whose_calls_hang_leave_room_for_other_tenants() {
     assert_eq!(world.starting.len(), 1, "another tenant has room at once");
     world.arrive(2);
     let container = world.start(0);
-    // Until its autoscaler wants two.
+    // Until the function's autoscaler wants two.
     world.pass(3000.0);
     assert_eq!(world.starting.len(), 0, "9 of the 10 that are left to it");
     assert_eq!(world.pool.apps_at_share(), 4);
@@ -169,7 +168,7 @@ fn idle_instances_of_a_tenant_give_way_to_its_other_apps_first() {
     assert_eq!(world.held_by_tenant(1), (40, 4, 40), "of 45");
     world.arrive(3);
     assert_eq!(world.starting.len(), 0, "all are busy");
-    // The other tenant's has been idle for longer.
+    // The other tenant's instance has been idle for longer.
     let before = world.stopped.len();
     world.end(busy[1]);
     assert_eq!(world.stopped[before..], [(busy[1], Why::Evicted)]);
@@ -196,7 +195,7 @@ fn what_others_do_not_keep_busy_is_left_and_what_they_end_is_told() {
     world.end(of_other[0]);
     assert_eq!(world.starting.len(), 1, "54 of 60");
     world.start(0);
-    // Until it is late, the next call waits for its own instance rather than for one in the place of another.
+    // Until it is late, the next call waits for its own instance rather than take the place of another tenant's.
     world.pass(1000.0);
     assert_eq!(world.starting.len(), 0);
     world.end(of_other[1]);
@@ -224,7 +223,7 @@ fn a_tenant_alone_has_all_and_takes_no_more_once_another_is_there() {
     world.start(0);
     assert_eq!(world.held_by_tenant(2), (10, 1, 10));
     world.drain();
-    // Of the call that came back too.
+    // Including the call that came back.
     assert_eq!(world.served.len(), 82);
 }
 
@@ -239,7 +238,7 @@ fn a_tenant_whose_last_function_is_gone_leaves_all() {
     assert_eq!(world.held_by_tenant(1).0, 90);
     let gone = world.functions[2].0;
     world.pool.retire(world.at(), gone);
-    // Its app is nobody's any more.
+    // Its app no longer belongs to the other tenant.
     world.tenants[2] = 1;
     world.look();
     assert_eq!(world.starting.len(), 1, "nobody is left to leave it to");
@@ -259,8 +258,8 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// No tenant takes more than its share of what others leave (in [`World::check_tenant`]), whatever is told of whose apps are, and in the
-    /// end nobody waits.
+    /// No tenant exceeds its share of what others leave (in [`World::check_tenant`]), however tenants are assigned to apps, and no call waits in
+    /// the end.
     #[test]
     fn no_tenant_passes_its_share_and_no_call_is_lost(
         shapes in prop::collection::vec(shape(), 1..8),
@@ -292,7 +291,7 @@ proptest! {
         prop_assert!(world.waiting.is_empty());
     }
 
-    /// No app passes its share after any event (in [`World::check`]), and in the end nobody waits.
+    /// No app exceeds its share after any event (in [`World::check`]), and no call waits in the end.
     #[test]
     fn no_app_passes_its_share_and_no_call_is_lost(
         shapes in prop::collection::vec(shape(), 1..6),
